@@ -23,8 +23,8 @@
 #include "platform/matrix.cuh"
 #include "stage/head.cuh"
 
-// How far bounds computed here may be off: a part of the sizes of what is added, and what subnormal numbers lose.
-#define BOUND_SLACK_PART bits_float((127 - 19) << 23)
+// How far what is computed here may be off: a part of the sizes of what is added, and what subnormal numbers lose.
+#define SLACK_PART bits_float((127 - 19) << 23)
 #define BOUND_SLACK bits_float((127 - 108) << 23)
 
 struct Bounds {
@@ -45,13 +45,13 @@ struct ScreenedId {
 // What bounds need of a HeadRow, in shared memory.
 struct BoundRow {
     float unit, mean, norm, rest, slack;
-    // Whether bitmasks or edits leave ids out.
-    u32 leaves_out;
+    // Whether bitmasks or edits exclude ids from bounds.
+    u32 has_exclusions;
 
     BoundRow() = default;
     DEVICE_MEMBER explicit BoundRow(const HeadRow& row)
         : unit(row.unit), mean(row.mean), norm(row.norm), rest(row.rest), slack(row.slack),
-          leaves_out(row.mask != nullptr || row.allowed != nullptr || row.touched != nullptr) {}
+          has_exclusions(row.mask != nullptr || row.allowed != nullptr || row.touched != nullptr) {}
 };
 
 // The bounds of an id's logit, from the products of its codes with a hidden state's high and low digits.
@@ -62,7 +62,7 @@ DEVICE Bounds bounds_of(const HeadStep& args, const BoundRow& row, const Screene
     const float center = fma_rn(worth, fma_rn(256.0f, highs, lows), row.mean);
     const float sizes = fma_rn(worth, fma_rn(256.0f, fabsf(highs), fabsf(lows)), fabsf(row.mean));
     const float reach = fma_rn(of_id.own, row.norm, fma_rn(of_id.code_norm, row.rest, row.slack));
-    const float covered = reach + fma_rn(sizes + reach, BOUND_SLACK_PART, BOUND_SLACK);
+    const float covered = reach + fma_rn(sizes + reach, SLACK_PART, BOUND_SLACK);
     const float above = (center + covered + of_id.bias) * args.logit_scale,
                 below = (center - covered + of_id.bias) * args.logit_scale;
     if (!(args.softcap > 0.0f)) {
@@ -81,8 +81,8 @@ DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
            (row.allowed && !has_id(row.allowed, id));
 }
 
-// Whether a row's bitmasks or edits leave an id without bounds.
-DEVICE_NOINLINE bool leaves_out(const HeadStep& args, u32 row, u32 id) {
+// Whether a row's bitmasks or edits exclude an id from bounds.
+DEVICE_NOINLINE bool excludes(const HeadStep& args, u32 row, u32 id) {
     const HeadRow& head_row = args.head_rows[row];
     return (head_row.touched && has_id(head_row.touched, id)) || is_banned(args, head_row, id);
 }
@@ -230,31 +230,31 @@ DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, BoundRow (&bound_
             const u32 row = 4 * tile + t;
             const bool has_bounds = screened >> row & 1;
             const BoundRow& bound_row = bound_rows[row];
-            float most = -INF_F32, least = -INF_F32;
+            float upper_max = -INF_F32, lower_max = -INF_F32;
 #pragma unroll
             for (u32 i = 0; i < 2; i++) {
                 const u32 id = first_id + own + 8 * i;
                 if (has_bounds && id <= last) {
                     Bounds bounds{-INF_F32, -INF_F32};
-                    if (ids[i].is_bounded() && !(bound_row.leaves_out && leaves_out(args, row, id))) {
+                    if (ids[i].is_bounded() && !(bound_row.has_exclusions && excludes(args, row, id))) {
                         bounds = bounds_of(args, bound_row, ids[i], sums[tile][2 * i], sums[tile][2 * i + 1]);
                     }
                     args.upper[(u64)row * args.bounds_stride + id] = bounds.upper;
                     args.lower[(u64)row * args.bounds_stride + id] = bounds.lower;
                     args.logits[(u64)row * args.step.vocab + id] = -INF_F32;
-                    most = max_f32(most, bounds.upper);
-                    least = max_f32(least, bounds.lower);
+                    upper_max = max_f32(upper_max, bounds.upper);
+                    lower_max = max_f32(lower_max, bounds.lower);
                 }
             }
             // Lanes with the same t have the same row.
 #pragma unroll
             for (u32 apart = 4; apart < 32; apart *= 2) {
-                most = max_f32(most, __shfl_xor_sync(FULL_MASK, most, (int)apart));
-                least = max_f32(least, __shfl_xor_sync(FULL_MASK, least, (int)apart));
+                upper_max = max_f32(upper_max, __shfl_xor_sync(FULL_MASK, upper_max, (int)apart));
+                lower_max = max_f32(lower_max, __shfl_xor_sync(FULL_MASK, lower_max, (int)apart));
             }
             if (g == 0 && has_bounds && bound_tile < args.bound_tiles) {
-                args.upper_maxima[(u64)row * args.bound_tiles + bound_tile] = most;
-                args.lower_maxima[(u64)row * args.bound_tiles + bound_tile] = least;
+                args.upper_maxima[(u64)row * args.bound_tiles + bound_tile] = upper_max;
+                args.lower_maxima[(u64)row * args.bound_tiles + bound_tile] = lower_max;
             }
         }
     }
@@ -278,9 +278,8 @@ KERNEL(head_bounds, HEAD_QUEUE_THREADS, HeadStep, args) {
     }
 }
 
-// How far scores computed here may be from the draw's, in all: see docs/bounds.md.
+// How far scores computed here may be from the draw's, besides: see docs/bounds.md.
 #define SCORE_SLACK bits_float((127 - 8) << 23)
-#define SCORE_SLACK_PART bits_float((127 - 19) << 23)
 
 // Loads neighbouring floats, a multiple of four, from a multiple of 16 bytes.
 template <u32 COUNT>
@@ -382,15 +381,15 @@ DEVICE void add_from(const HeadStep& args, u32 row, float least, const Contender
     // Several maxima are loaded at once, since few of them are large enough.
     constexpr u32 AT_ONCE = 8;
     for (u32 start = threadIdx.x; start < args.bound_tiles; start += AT_ONCE * blockDim.x) {
-        u32 tiles = 0;
+        u32 large = 0;
 #pragma unroll
         for (u32 i = 0; i < AT_ONCE; i++) {
             const u32 tile = start + i * blockDim.x;
             const float most = tile < args.bound_tiles ? maxima[tile] : -INF_F32;
-            tiles |= (u32)(most >= least && most > -INF_F32) << i;
+            large |= (u32)(most >= least && most > -INF_F32) << i;
         }
-        for (; tiles != 0; tiles &= tiles - 1) {
-            const u32 first = (start + ((u32)__ffs((int)tiles) - 1) * blockDim.x) * BOUND_IDS;
+        for (; large != 0; large &= large - 1) {
+            const u32 first = (start + ((u32)__ffs((int)large) - 1) * blockDim.x) * BOUND_IDS;
             float bounds[BOUND_IDS];
             load_floats(upper + first, bounds);
             u32 reaching = 0;
@@ -452,10 +451,10 @@ KERNEL(head_contenders, HEAD_CONTENDERS_THREADS, HeadStep, args) {
         is_one ? largest(storage.reductions, lower_maxima, args.bound_tiles)
                : kth_largest(storage, args.bound_tiles, head_row.count, [&](u32 i) INLINE { return lower_maxima[i]; });
     if (least > -INF_F32 && plan == PLAN_LIKELY) {
-        // The filter rounds this distance at another place: a few units in the last place of each number cover that.
-        least += head_row.below - (fabsf(least) + fabsf(head_row.below)) * SCORE_SLACK_PART;
+        // The filter rounds this distance at another place: 2^-19 of both numbers cover that.
+        least += head_row.offset - (fabsf(least) + fabsf(head_row.offset)) * SLACK_PART;
     } else if (least > -INF_F32 && plan == PLAN_RACE) {
-        least -= SCORE_SLACK + fabsf(least) * SCORE_SLACK_PART;
+        least -= SCORE_SLACK + fabsf(least) * SLACK_PART;
     }
     add_from(args, row, least, contenders);
     add_unbounded(args, head_row, contenders);

@@ -3,14 +3,14 @@
 //
 // Computes   head_logits: the rows whose plan is PLAN_WHOLE, each row of weights read once for the hidden states that a
 //            block has at once
-//            listed_logits: the logits of each other row's contenders
-// Never      reads or writes padding; writes other logits than these
+//            listed_logits: the logits of the contenders of all other rows
+// Never      writes other logits than these. A row without a request may be multiplied, by what its memory holds
 // Twins      oracle spec/src/head.rs | CPU cpu/src/head/products.rs | why docs/stages/head.md
 // Shapes     weights [vocab, width] of T; states [rows, padded_width]; logits [rows, vocab]
 // Grid       x = any number of blocks, which share the ids; head_logits as block/stage_queue.cuh says, listed_logits
 //            with dynamic shared memory
-// Traffic    in: the weights, once for each HEAD_MANY_STATES such rows, in `_few` for each; or a row of weights for
-//            each contender; out: 4 bytes a logit
+// Traffic    in: the weights, once for each HEAD_MANY_STATES rows that are computed whole, in `_few` for each; or a row
+//            of weights for each contender; out: 4 bytes a logit
 // Requires   head_states before, and head_contenders before listed_logits
 //
 // A product has sixteen partial sums, of the elements that lie sixteen apart. In head_logits two lanes have a product:
@@ -33,7 +33,7 @@ struct PassRows {
         count = 0;
 #pragma unroll
         for (u32 s = 0; s < STATES; s++) {
-            // Behind a screen rows are rarely whole. Without one only padding is not.
+            // Behind a screen few rows are whole. Without one all are that have a request, so none is looked up.
             while (is_screened && next < args.step.rows) {
                 const u32 whole = rows_that(args, next, [](u32 plan) INLINE { return plan == PLAN_WHOLE; });
                 next += whole != 0 ? (u32)__ffs((int)whole) - 1 : 32;
@@ -318,7 +318,8 @@ DEVICE void listed(const HeadStep& args) {
     constexpr u32 HALVES = LISTED_LOGITS_THREADS / 16;
     const ListedPiece<T> piece(smem);
     const u32 half = threadIdx.x / 16, halves = gridDim.x * HALVES;
-    // All rows' numbers of contenders come in one load. A step of this kernel has no more rows than a warp has lanes.
+    // All rows' numbers of contenders come in one load.
+    static_assert(SCREENED_STATES <= 32, "a lane has a row");
     const u32 lane = lane_id();
     const bool has_row = lane < args.step.rows && args.head_rows[lane].plan > PLAN_WHOLE;
     const u32 counts = has_row ? args.head_rows[lane].contenders : 0;

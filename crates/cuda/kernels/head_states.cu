@@ -3,11 +3,11 @@
 // Computes   each hidden state as f32, padded with zeros, or for tensor cores in the type of the weights; for a screen
 //            its digits, 16 bits in two bytes, its length, the length of the part that the digits leave out, and its
 //            product with the mean row of weights
-// Never      reads the hidden state of padding
+// Never      reads the hidden state of a row without a request
 // Twins      CPU head/src/screen.rs (ScreenedStates) | why docs/heads.md
 // Shapes     hidden [rows, width] of T; states [rows, padded_width]; digits as head_bounds.cu reads them
 // Grid       x = rows; HEAD_STATES_THREADS threads; no dynamic shared memory
-// Traffic    in: a hidden state, and the mean row; out: 4 bytes an element, and 2 more for a screen
+// Traffic    in: a hidden state, and the mean row; out: 4 bytes an element, and 2 more for a screen; for a fast head 2
 // Requires   the kernels before are complete: they make requests and hidden states
 
 #include "block/reduce.cuh"
@@ -200,8 +200,7 @@ DEVICE void prepare_state(const HeadStep& args) {
             out.mean = double_to_float(sums.mean);
             out.norm = double_to_float(norm);
             out.rest = double_to_float(sqrt(sums.rest) * LENGTH_UP);
-            // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal
-            // numbers, which is less than what head_bounds allows.
+            // The mean's product is rounded once for each element. What subnormal numbers lose is BOUND_SLACK's.
             out.slack =
                 double_to_float((args.width + 2.0) * bits_double((u64)(1023 - 52) << 52) * args.mean_norm * norm);
         }
@@ -209,7 +208,7 @@ DEVICE void prepare_state(const HeadStep& args) {
     if (threadIdx.x == 0) {
         out.plan = is_screened ? needs.plan : PLAN_WHOLE;
         out.count = needs.count;
-        out.below = needs.below;
+        out.offset = needs.offset;
         out.contenders = 0;
         if (out.plan == PLAN_WHOLE && !(args.flags & HEAD_CLUSTERED)) {
             atomicAdd(&args.counts[0], (u64)1);

@@ -129,8 +129,8 @@ impl<'a> Head<'a> {
         Threads::Shared.run(out, |out| compute(Spread::Rayon, out), |out| compute(Spread::Caller, out))
     }
 
-    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's: the outputs of a
-    /// clustered head are.
+    /// Returns whether logits are left out, so that tokens, kept sets and logprobs may be others, as a
+    /// clustered head does. A fast head leaves none out, though its bits are its device's.
     #[must_use]
     pub fn is_approximate(self) -> bool {
         match self {

@@ -39,9 +39,9 @@ DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
     return z != z ? HEAD_NAN : z;
 }
 
-// Where a quad of HEAD_STAGE_BYTES of weights or codes lies in a stage in shared memory for tensor cores. Their lane 4
-// g + t takes the t-th word of each quad of row g: eight neighbouring rows have their quads in different orders, so
-// that all lanes read different banks.
+// The place of 16 bytes, the `quad`-th, of a row of weights or codes in a stage in shared memory. Lane 4 g + t, with g
+// below 8, reads word t of each quad of row g for tensor cores: eight neighbouring rows have their quads in different
+// orders, so that all lanes read different banks.
 DEVICE u32 weight_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ row % 8); }
 
 // A lane's words of a chunk of 64 bytes of the rows `row` and `row + 8` of a stage, for two products of tensor cores.
@@ -56,7 +56,8 @@ DEVICE void load_fragments(u32 (&fragments)[2][4], const U32x4* weights, u32 row
     }
 }
 
-// The same of a hidden state for fast_logits, whose lane takes the t-th quad, which has the words that meet these.
+// As weight_place, of a hidden state for fast_logits: lane 4 g + t reads quad t of each 64 bytes of state g, which has
+// the words that meet those of weights.
 DEVICE u32 state_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ row % 2 * 4); }
 
 // Which of 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
@@ -69,9 +70,9 @@ DEVICE u32 rows_that(const HeadStep& args, u32 first, F holds) {
 // How the rows of a request find their logits, and the numbers that go with it.
 struct RowNeeds {
     u32 plan;
-    // The k of PLAN_FIRST, and the distance of PLAN_LIKELY.
+    // The k of PLAN_FIRST, and what PLAN_LIKELY adds to the first logit.
     u32 count;
-    float below;
+    float offset;
 };
 
 // Which logits a request needs. `keeps_sets`: whether kept sets are recorded.

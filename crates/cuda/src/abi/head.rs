@@ -35,7 +35,8 @@ shared! {
 
         /// A block of head_logits, probed_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to
         /// shared memory, and up to HEAD_PRODUCT_WARPS warps, as many as the launch has besides, multiply
-        /// HEAD_WARP_IDS ids each, or some times as many. There are at most HEAD_MOST_STAGES stages.
+        /// HEAD_WARP_IDS ids each, or twice as many; in probed_logits four. There are at most
+        /// HEAD_MOST_STAGES stages.
         HEAD_QUEUE_THREADS: u32 = 512;
         HEAD_COPY_WARPS: u32 = 4;
         HEAD_PRODUCT_WARPS: u32 = 12;
@@ -95,7 +96,7 @@ shared! {
         WHOLE = 1;
         /// Those that could be among the first `HeadRow::count`.
         FIRST = 2;
-        /// Those that could be at most `HeadRow::below` below the first.
+        /// Those that could reach the first logit plus `HeadRow::offset`.
         LIKELY = 3;
         /// Those that could win the race.
         RACE = 4;
@@ -126,12 +127,13 @@ shared! {
         /// The length of the hidden state, and that of what its digits leave out, or a little more.
         norm: f32;
         rest: f32;
-        /// How far `mean` may be off, and what subnormal numbers lose.
+        /// How far `mean` may be off.
         slack: f32;
         /// One of RowPlan.
         plan: u32;
         count: u32;
-        below: f32;
+        /// At most 0.
+        offset: f32;
         /// Which race the row's is, and log2(e) / T.
         seed: u64;
         position: u32;
@@ -212,7 +214,7 @@ shared! {
         /// in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,
-        /// a multiple of HEAD_WARP_IDS, and the stages in its shared memory.
+        /// a multiple of those of a warp, and the stages in its shared memory.
         queue_ids: u32;
         queue_stages: u32;
         /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the

@@ -49,16 +49,17 @@ pub(crate) unsafe fn enqueue(
         queue_stages: shape.stages,
         ..*head
     };
-    let (states, listed) = (HEAD_STATES.of(Kind::Logits, hidden), LISTED_LOGITS.of(Kind::Logits, weights));
+    let states = HEAD_STATES.of(Kind::Logits, hidden);
     // SAFETY: the grids are those that the kernels expect, and the first one is launched when all before it
     // is complete. The caller guarantees what `head` points to.
     unsafe { runtime.launch(states, tuning::head_states(rows), bytemuck::bytes_of(head)) }?;
     let then = |kernel, grid, argument: &abi::HeadStep| {
         // SAFETY: as above. Each block waits for the kernel before it before it reads anything but weights,
-        // which nobody writes.
+        // codes and centroids, which nobody writes.
         unsafe { runtime.launch_dependent(kernel, grid, bytemuck::bytes_of(argument)) }
     };
-    if let Some(fast) = FAST_LOGITS.of_short(weights).filter(|_| is_fast) {
+    if is_fast {
+        let fast = FAST_LOGITS.of_short(weights).expect("no head with weights of f32 is fast");
         let (shape, grid) = tuning::fast_logits(limits, (rows, vocab));
         return then(fast, grid, &with_shape(head, shape));
     }
@@ -85,19 +86,20 @@ pub(crate) unsafe fn enqueue(
     }
     for first in (0..rows).step_by(SCREENED_STATES).filter(|_| is_screened) {
         let group = screened_rows(head, first);
-        let rows = group.step.rows as usize;
-        let (shape, grid) = tuning::head_bounds(limits, (rows, vocab));
+        let count = group.step.rows as usize;
+        let (shape, grid) = tuning::head_bounds(limits, (count, vocab));
         then(HEAD_BOUNDS.kernel(), grid, &with_shape(&group, shape))?;
-        then(HEAD_RACE.kernel(), tuning::head_race(rows, tiles), &group)?;
-        then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, rows), &group)?;
-        then(listed, tuning::listed_logits(limits), &group)?;
+        then(HEAD_RACE.kernel(), tuning::head_race(count, tiles), &group)?;
+        then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, count), &group)?;
+        then(LISTED_LOGITS.of(Kind::Logits, weights), tuning::listed_logits(limits), &group)?;
     }
     let (size, shape, grid) = tuning::head_logits(limits, (rows, vocab), weights.bytes());
     then(HEAD_LOGITS.sized(size, Kind::Logits, weights), grid, &with_shape(head, shape))
 }
 
 /// Returns the argument of a screen's kernels for the rows from `first` on, as many as they take at once. All
-/// groups of rows use the same memory for bounds and lists.
+/// groups of rows use the same memory for bounds and lists. `hidden` and the step's own columns stay those of
+/// all rows: these kernels read none.
 fn screened_rows(head: &abi::HeadStep, first: usize) -> abi::HeadStep {
     let rows = (head.step.rows as usize - first).min(SCREENED_STATES) as u32;
     let from = |address: u64, row_bytes: usize| address + (first * row_bytes) as u64;

@@ -11,8 +11,8 @@ use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::ROWS_AT_ONCE;
 
-/// A row has at most this part of its logits as contenders; with more, all are computed.
-const MOST_OF_ROW: usize = 4;
+/// At most one in so many logits of a row is a contender; with more, all are computed.
+const LEAST_IDS_A_CONTENDER: usize = 4;
 
 /// A screen of a head's weights, in the host's memory: 8-bit codes, and for each row how far its logits may
 /// be off. `docs/bounds.md` says what the numbers mean.
@@ -32,13 +32,13 @@ pub struct HeadScreen<'a> {
     pub mean: &'a [f32],
     /// The length of the mean row, or a little more.
     pub mean_norm: f64,
-    /// The ids that are not screened, ascending.
+    /// The ids that are not screened.
     pub unscreened: &'a [u32],
 }
 
 impl HeadScreen<'_> {
-    /// Returns an error if a part has another length than a head's vocabulary and width demand, or an
-    /// unscreened id is not in the vocabulary.
+    /// Returns an error if a part has another length than a head's vocabulary and width demand, a number is
+    /// none that a bound can be made of, or an unscreened id is not in the vocabulary.
     pub(super) fn check(&self, vocab: usize, width: usize) -> Result<()> {
         let HeadScreen { padded, .. } = *self;
         if padded < width {
@@ -56,6 +56,20 @@ impl HeadScreen<'_> {
                 return Err(Error::length(parameter, length, expected.to_string()));
             }
         }
+        let sizes = [("scales", self.scales), ("code_norms", self.code_norms), ("own", self.own)];
+        for (parameter, sizes) in sizes {
+            // An id with a growth that is infinite is not screened.
+            let is_size = |size: f32| size >= 0.0 && (size.is_finite() || parameter == "own");
+            if let Some(size) = sizes.iter().find(|size| !is_size(**size)) {
+                return Err(Error::out_of_range(parameter, *size, "finite, and at least 0"));
+            }
+        }
+        if let Some(mean) = self.mean.iter().find(|mean| !mean.is_finite()) {
+            return Err(Error::out_of_range("mean", *mean, "finite"));
+        }
+        if !(0.0..f64::INFINITY).contains(&self.mean_norm) {
+            return Err(Error::out_of_range("mean_norm", self.mean_norm, "finite, and at least 0"));
+        }
         if let Some(id) = self.unscreened.iter().find(|id| **id as usize >= vocab) {
             return Err(Error::out_of_range("unscreened", *id, format!("an id, in 0..{vocab}")));
         }
@@ -65,7 +79,7 @@ impl HeadScreen<'_> {
     /// Returns whether it bounds at least three quarters of the ids: otherwise every row would have too many
     /// contenders.
     pub(super) fn leaves_few_out(&self, vocab: usize) -> bool {
-        self.unscreened.len() <= vocab / MOST_OF_ROW
+        self.unscreened.len() <= vocab / LEAST_IDS_A_CONTENDER
     }
 }
 
@@ -125,13 +139,13 @@ impl Screen {
             digits: alloc(&[groups, chunks, DIGIT_CHUNK_BYTES])?,
             bounds: alloc(&[2, rows, bounds_stride(vocab), size_of::<f32>()])?,
             maxima: alloc(&[2, rows, bound_tiles(vocab), size_of::<f32>()])?,
-            contenders: alloc(&[rows, vocab / MOST_OF_ROW, size_of::<u32>()])?,
+            contenders: alloc(&[rows, vocab / LEAST_IDS_A_CONTENDER, size_of::<u32>()])?,
             rows,
         })
     }
 
-    /// Returns how many bytes fewer a step of `rows` rows reads by it than without, if it decides all rows,
-    /// of which one reads `weight_bytes`.
+    /// Returns how many bytes of weights a step of `rows` rows does not read if the screen decides all of
+    /// them, less those of the screen. A pass over the weights, for some rows, reads `weight_bytes`.
     pub fn saved_bytes(&self, vocab: usize, rows: usize, weight_bytes: usize) -> usize {
         let passes = |most: usize| rows.div_ceil(most);
         let whole = passes(HEAD_MANY_STATES as usize).saturating_mul(weight_bytes);
@@ -150,7 +164,7 @@ impl Screen {
             |buffer: &Buffer, width: usize| buffer.address() + (self.rows * width * size_of::<f32>()) as u64;
         abi::HeadStep {
             flags: head.flags | head_flags::SCREENED,
-            most_contenders: (vocab / MOST_OF_ROW) as u32,
+            most_contenders: (vocab / LEAST_IDS_A_CONTENDER) as u32,
             codes: self.codes.address(),
             scales: column(0),
             own: column(1),
