@@ -17,8 +17,8 @@ use crate::{Error, Result};
 /// Which head.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// The tokens of all logits, added up in an order that is the same on every machine; a copy of the
-    /// weights in fewer bits finds the logits that could matter
+    /// The tokens that follow from all logits, added up in an order that is the same on every machine; a copy
+    /// of the weights in fewer bits finds the logits that could matter
     Auto,
     /// Every logit, by the tensor cores of a GPU, from the weights rounded to bf16; near-ties may go to
     /// another token than with `auto`, or on another GPU; with --device
@@ -65,7 +65,7 @@ pub struct HeadArgs {
 /// A head over a model's output matrix.
 #[derive(Debug)]
 pub enum ModelHead {
-    /// It has the tokens of all logits.
+    /// It draws the tokens that follow from all logits.
     Auto(Auto<'static>),
     /// It computes the logits of the likeliest clusters.
     Clustered(Box<Clustered<'static>>),
@@ -94,7 +94,7 @@ pub struct HeadFigures {
     pub clustered_rows: u64,
     /// The logits that were computed for these, in all.
     pub clustered_logits: u64,
-    /// Whether tokens and logprobs may be others than those of all logits.
+    /// Whether logits are left out, so that tokens and logprobs may be others.
     pub approximate: bool,
 }
 

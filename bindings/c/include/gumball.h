@@ -442,7 +442,7 @@ typedef struct {
     // Of a device: how many tokens a history can grow by before it is moved, which waits for the device, in
     // 1..2^31; 0: 4096.
     size_t history_growth;
-    // Parameters whose watermark is that of requests that name none; NULL: there is none. A request whose
+    // Parameters whose watermark requests have that name none; NULL: there is none. A request whose
     // watermark is false in JSON has none.
     const gumball_params *watermark;
     // Above 0: such a request is GUMBALL_OUT_OF_RANGE.

@@ -8,8 +8,8 @@
 #include "gumball.h"
 
 GUMBALL_ENUM(gumball_head_kind) {
-    // The tokens and logprobs of all logits, bit for bit, by those that could decide a row where that is
-    // faster: a screen, a copy of the weights in 8 bits, finds them.
+    // Gives the tokens and logprobs that follow from all logits, bit for bit. Where that is faster it computes
+    // only the logits that could decide a row, which a screen finds: a copy of the weights in 8 bits.
     GUMBALL_HEAD_AUTO = 0,
     // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an
     // approximation.
@@ -102,7 +102,7 @@ typedef struct {
     gumball_dtype dtype;
     gumball_head_kind kind;
     gumball_memory memory;
-    // 1 if tokens, kept sets and logprobs may differ from those of all logits, as with
+    // 1 if logits are left out, so that tokens, kept sets and logprobs may be others, as with
     // GUMBALL_HEAD_CLUSTERED.
     uint32_t is_approximate;
     // How many bytes a call that screens rows reads before it reads weights; 0 without a screen.

@@ -26,7 +26,7 @@ pub struct HeadInfo {
     pub dtype: DtypeNumber,
     pub kind: HeadKindNumber,
     pub memory: MemoryNumber,
-    /// 1 if tokens, kept sets and logprobs may differ from those of all logits, as with
+    /// 1 if logits are left out, so that tokens, kept sets and logprobs may be others, as with
     /// GUMBALL_HEAD_CLUSTERED.
     pub is_approximate: u32,
     /// How many bytes a call that screens rows reads before it reads weights; 0 without a screen.

@@ -17,8 +17,9 @@ use crate::versioned::versioned;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// The tokens and logprobs of all logits, bit for bit, by those that could decide a row where that is
-    /// faster: a screen, a copy of the weights in 8 bits, finds them.
+    /// Gives the tokens and logprobs that follow from all logits, bit for bit. Where that is faster it
+    /// computes only the logits that could decide a row, which a screen finds: a copy of the weights in 8
+    /// bits.
     GUMBALL_HEAD_AUTO = 0,
     /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an
     /// approximation.

@@ -247,8 +247,8 @@ impl DeviceHead {
         self.borrowed.is_some()
     }
 
-    /// Whether tokens, kept sets and logprobs may be others than those of all logits, some of which are left
-    /// out: a clustered head's may.
+    /// Whether logits are left out, so that tokens, kept sets and logprobs may be others, as of a clustered
+    /// head.
     #[getter]
     fn is_approximate(&self) -> bool {
         self.kind == "clustered"

@@ -40,10 +40,10 @@ const TOGETHER: usize = 64;
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
 /// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. Head.auto
-/// gives the tokens and logprobs of all logits, by those that could decide a row where that is faster: its
-/// screen, a copy of the weights in 8 bits, finds them. Head.clustered has the ids in clusters, and computes
-/// the logits of the clusters whose centroids look likeliest, all others being -inf: an approximation. Pools
-/// take each kind; several may share one.
+/// gives the tokens and logprobs that follow from all logits. Where that is faster it computes only the
+/// logits that could decide a row, which a screen finds: a copy of the weights in 8 bits. Head.clustered has
+/// the ids in clusters, and computes the logits of the clusters whose centroids look likeliest, all others
+/// being -inf: an approximation. Pools take each kind; several may share one.
 ///
 /// weights: [vocab, width] of float32, bfloat16 or float16 on the CPU, such as the weight of torch.nn.Linear,
 /// or an embedding that is tied to it. Borrowed if each row follows the one before it; else copied. The head
@@ -262,7 +262,8 @@ attributes! {
     /// Whether the weights are another library's memory; False if they were copied.
     is_borrowed: bool = |head, _py| Ok(head.borrowed.is_some());
 
-    /// Whether tokens, kept sets and logprobs may be others than those of all logits: a clustered head's may.
+    /// Whether logits are left out, so that tokens, kept sets and logprobs may be others, as a clustered
+    /// head's.
     is_approximate: bool = |head, _py| Ok(head.in_use().head().is_approximate());
 
     /// How many bytes a call that screens rows reads before it reads weights; 0 without a screen.
@@ -291,7 +292,7 @@ attributes! {
 
 #[pymethods]
 impl Head {
-    /// Makes a head that gives the tokens and logprobs of all logits, bit for bit.
+    /// Makes a head that gives the tokens and logprobs that follow from all logits, bit for bit.
     ///
     /// screen: whether it has a copy of the weights in 8 bits, made here or read from a file, which takes a
     /// byte of memory for each weight. By it, calls of up to 8 rows compute the logits that could decide a

@@ -37,7 +37,7 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Check that an artefact holds what was written and, with a model, what its weights give
     Verify(VerifyArgs),
-    /// Compare a head's tokens with those of all logits, over the hidden states of a text
+    /// Compare a head's tokens with the tokens that all logits give, over the hidden states of a text
     Check(CheckArgs),
 }
 

@@ -17,8 +17,8 @@ use crate::arrays::Dtype;
 /// token, +inf if no other token can be drawn. The rows are drawn from again; call it for those of whom you
 /// need it. filters, seed, position, draw: as of sample.
 ///
-/// Raises ValueError for filters of which no radius is known, as typical-p or p-less behind another; a filter
-/// that varies from row to row counts as switched on.
+/// Raises ValueError for filters of which no radius is known, as typical-p, or p-less after another filter; a
+/// filter that varies from row to row counts as switched on.
 #[pyfunction]
 #[pyo3(
     signature = (rows, *, seed, position=None, draw=None, out=None, stream=None, **filters),
