@@ -8,8 +8,9 @@
 #include "gumball.h"
 
 GUMBALL_ENUM(gumball_head_kind) {
-    // Gives the tokens and logprobs that follow from all logits, bit for bit. Where that is faster it computes
-    // only the logits that could decide a row, which a screen finds: a copy of the weights in 8 bits.
+    // Gives the tokens and logprobs that follow from all logits, bit for bit. Where that is faster it
+    // computes only the logits that could decide a row, which a screen finds: a copy of the weights in 8
+    // bits.
     GUMBALL_HEAD_AUTO = 0,
     // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an
     // approximation.

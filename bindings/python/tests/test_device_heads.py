@@ -65,7 +65,9 @@ def test_a_head_is_copied_there_or_borrows_weights_there_and_gives_the_hosts_tok
         assert seen.is_approximate == (kind == "clustered")
     counts = there.counts()
     assert sum(counts[name] for name in ("whole_rows", "certified_rows", "clustered_rows")) == 24
-    assert counts[dict(plain="whole_rows", auto="certified_rows", clustered="clustered_rows")[kind]] > 0
+    # On a GPU no screen of so small a head would pay.
+    screened = "certified_rows" if place == "emulated" else "whole_rows"
+    assert counts[dict(plain="whole_rows", auto=screened, clustered="clustered_rows")[kind]] > 0
     hidden, drafts = HIDDEN[:8], [[5], [6, 7]]
     pools[1].assign(Batch(slots[:2], counts=[1, 2]))
     pools[1].enqueue([Verify(Hidden(there, on(place, hidden[:5].copy())), [5, 6, 7])])

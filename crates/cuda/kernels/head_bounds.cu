@@ -23,7 +23,7 @@
 #include "platform/matrix.cuh"
 #include "stage/head.cuh"
 
-// How far what is computed here may be off: a part of the sizes of what is added, and what subnormal numbers lose.
+// The error of numbers computed here, at most: a part of the sizes of all terms, and the loss of subnormal numbers.
 #define SLACK_PART bits_float((127 - 19) << 23)
 #define BOUND_SLACK bits_float((127 - 108) << 23)
 

@@ -27,13 +27,13 @@ template <u32 STATES>
 struct PassRows {
     u32 rows[STATES], count = 0, next = 0;
 
-    // Finds them behind the last ones; returns whether there is any. Whole warps call it.
+    // Finds them after the last ones; returns whether there is any. Whole warps call it.
     DEVICE_MEMBER bool find(const HeadStep& args) {
         const bool is_screened = args.flags & HEAD_SCREENED;
         count = 0;
 #pragma unroll
         for (u32 s = 0; s < STATES; s++) {
-            // Behind a screen few rows are whole. Without one all are that have a request, so none is looked up.
+            // With a screen few rows are whole. Without one all are that have a request, so none is looked up.
             while (is_screened && next < args.step.rows) {
                 const u32 whole = rows_that(args, next, [](u32 plan) INLINE { return plan == PLAN_WHOLE; });
                 next += whole != 0 ? (u32)__ffs((int)whole) - 1 : 32;

@@ -94,8 +94,7 @@ DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden,
     }
 }
 
-// The thread's part of the number of rows, in the low half, and of those of which all logits are needed, in the high
-// half.
+// The thread's part of two counts: of rows, in the low half, and of rows that need all logits, in the high half.
 DEVICE u64 count_rows(const HeadStep& args) {
     u64 counts = 0;
     for (u32 row = threadIdx.x; row < args.step.rows; row += HEAD_STATES_THREADS) {

@@ -3,7 +3,7 @@
 #include "heads.h"
 #include "rows.h"
 
-enum { VOCAB = 500, WIDTH = 40, ROWS = REQUESTS, CLUSTERS = 50, CAPACITY = 10 };
+enum { VOCAB = 500, WIDTH = 40, ROWS = REQUESTS, SCREENED = 2, CLUSTERS = 50, CAPACITY = 10 };
 
 static float weights[VOCAB * WIDTH], bias[VOCAB], states[2 * ROWS * WIDTH], centroids[CLUSTERS * WIDTH];
 static uint32_t clusters[VOCAB];
@@ -42,7 +42,7 @@ static void next_states(gumball_buffer *buffer, size_t rows, uint64_t seed) {
 }
 
 // Steps, enqueued and captured, beside direct calls of the host.
-static void tokens_are_the_hosts(gumball_device *device, gumball_head *head, int is_borrowed) {
+static void tokens_are_the_hosts(gumball_device *device, const char *name, gumball_head *head, int is_borrowed) {
     const gumball_head_info info = info_of(head);
     gumball_buffer *there = is_borrowed ? copied_up(device, weights, sizeof weights) : NULL;
     const gumball_matrix borrowed =
@@ -59,18 +59,25 @@ static void tokens_are_the_hosts(gumball_device *device, gumball_head *head, int
     gumball_work work = work_of(GUMBALL_WORK_STEP, &hidden_there);
     gumball_graph *graph = keep_graph(gumball_pool_capture(pools[1], &work, 1));
     for (uint64_t turn = 0; turn < 2; turn++) {
-        next_states(buffer, ROWS, 100 + turn);
-        const gumball_rows hidden = hidden_of(head, states, ROWS, WIDTH);
-        OK(take_step(pools[0], &hidden, slots, ROWS, wanted));
-        OK(turn == 0 ? gumball_pool_enqueue(pools[1], &work, 1) : gumball_pool_replay(pools[1], graph));
+        // The first and the last request need all logits: so few rows with one that does are all computed whole.
+        const size_t rows = turn == 0 ? SCREENED : ROWS;
+        const int32_t *const of_rows = turn == 0 ? slots + 1 : slots;
+        next_states(buffer, rows, 100 + turn);
+        const gumball_rows hidden = hidden_of(head, states, rows, WIDTH), some = states_there(copy, buffer, rows);
+        const gumball_work step = work_of(GUMBALL_WORK_STEP, &some);
+        OK(take_step(pools[0], &hidden, of_rows, rows, wanted));
+        OK(assign(pools[1], of_rows, rows));
+        OK(turn == 0 ? gumball_pool_enqueue(pools[1], &step, 1) : gumball_pool_replay(pools[1], graph));
         OK(gumball_pool_fetch(pools[1], seen));
         CHECK(same_outputs(wanted, seen));
         CHECK(view_of(seen).is_approximate == info.is_approximate);
     }
     SIZED(gumball_counts, counted);
     OK(gumball_head_counts(copy, &counted));
-    CHECK(counted.whole_rows + counted.certified_rows + counted.clustered_rows == 2 * ROWS);
-    CHECK((counted.certified_rows > 0) == (info.screen_bytes > 0));
+    CHECK(counted.whole_rows + counted.certified_rows + counted.clustered_rows == SCREENED + ROWS);
+    // On a GPU no screen of so small a head would pay.
+    const int screens = info.screen_bytes > 0 && strcmp(name, "emulated") == 0;
+    CHECK(counted.certified_rows == (screens ? SCREENED : 0));
     CHECK((counted.clustered_rows > 0) == (info.kind == GUMBALL_HEAD_CLUSTERED) && counted.weight_reads == 0);
 }
 
@@ -165,9 +172,9 @@ int main(int argc, char **argv) {
     }
     gumball_device *device = gumball_device_open(name);
     CHECK(device != NULL);
-    tokens_are_the_hosts(device, head_of(GUMBALL_HEAD_AUTO, 1), 1);
-    tokens_are_the_hosts(device, head_of(GUMBALL_HEAD_AUTO, 0), 0);
-    tokens_are_the_hosts(device, head_of(GUMBALL_HEAD_CLUSTERED, 0), 0);
+    tokens_are_the_hosts(device, name, head_of(GUMBALL_HEAD_AUTO, 1), 1);
+    tokens_are_the_hosts(device, name, head_of(GUMBALL_HEAD_AUTO, 0), 0);
+    tokens_are_the_hosts(device, name, head_of(GUMBALL_HEAD_CLUSTERED, 0), 0);
     heads_over_weights_that_lie_there(device);
     what_is_refused(device, name);
     gumball_device_free(device);

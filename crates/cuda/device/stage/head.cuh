@@ -17,7 +17,7 @@
 // smaller one, in units of the cap.
 #define SOFTCAP_SLACK 1.104e-6f
 
-// What a softcap above 0 makes of a number. Few models have one, and callers' code stays short.
+// Applies a softcap above 0. Few models have one, and callers' code stays short.
 DEVICE_NOINLINE float below_softcap(float z, float softcap) {
     // 2 log2(e)
     const float k = bits_float(0x4038AA3Bu), magnitude = bits_float(float_bits(z) & 0x7FFFFFFFu);

@@ -24,11 +24,11 @@
 #define TOP_P_SLACK (1u << 14)
 #define MASS_SLACK 16
 
-// How far a threshold that is made of masses may be off, in bits.
+// The error of a threshold that follows from masses, at most, in bits.
 #define THRESHOLD_SLACK bits_float((127 - 13) << 23)
 
 // Thresholds of y, which move by as much as two logits do, and by twice as much; of filters in a row the largest: from
-// where they keep a token, whatever others drop before them, and below which they keep none.
+// where they keep a token, also after other filters, and below which they keep none.
 struct RadiusThresholds {
     float stay[2];
     float out[2];

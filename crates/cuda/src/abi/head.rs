@@ -82,8 +82,8 @@ shared! {
         /// The most rows that head_bounds has at once.
         SCREENED_STATES: usize = 32;
 
-        /// The bytes of the digits that four of their hidden states have for a chunk of codes, two digits of
-        /// 8 bits for each code, and those that all have.
+        /// The bytes of digits for a chunk of codes, two digits of 8 bits for each code and hidden state: of
+        /// four hidden states, and of all.
         DIGIT_TILE_BYTES: usize = 512;
         DIGIT_CHUNK_BYTES: usize = 4096;
     }
@@ -96,7 +96,7 @@ shared! {
         WHOLE = 1;
         /// Those that could be among the first `HeadRow::count`.
         FIRST = 2;
-        /// Those that could reach the first logit plus `HeadRow::offset`.
+        /// The logits that could reach the first one plus `HeadRow::offset`.
         LIKELY = 3;
         /// Those that could win the race.
         RACE = 4;
@@ -214,7 +214,7 @@ shared! {
         /// in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,
-        /// a multiple of those of a warp, and the stages in its shared memory.
+        /// a multiple of a warp's ids, and the stages in its shared memory.
         queue_ids: u32;
         queue_stages: u32;
         /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the

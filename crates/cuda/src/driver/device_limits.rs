@@ -17,6 +17,9 @@ pub struct DeviceLimits {
     /// How many clusters can run concurrently with one block per multiprocessor. Element i is for clusters of
     /// i + 1 blocks. 0 if the device has no clusters of that size, or the driver does not tell.
     pub clusters: [usize; MAX_CLUSTER_BLOCKS],
+    /// A head's screen is used in steps in which it saves this many bytes of reading at least: about as many
+    /// as the device reads while the screen's kernels run.
+    pub least_saved: usize,
 }
 
 impl DeviceLimits {
@@ -29,6 +32,7 @@ impl DeviceLimits {
             shared_memory_per_block: 0,
             dynamic_smem_per_block: 48 << 10,
             clusters: [0; MAX_CLUSTER_BLOCKS],
+            least_saved: 64 << 20,
         }
     }
 }
@@ -42,5 +46,6 @@ impl DeviceLimits {
         shared_memory_per_block: 232_448,
         dynamic_smem_per_block: 232_448,
         clusters: [132, 66, 44, 30, 26, 22, 18, 15, 14, 13, 12, 11, 10, 9, 8, 7],
+        least_saved: 64 << 20,
     };
 }

@@ -55,7 +55,7 @@ pub(crate) unsafe fn enqueue(
     unsafe { runtime.launch(states, tuning::head_states(rows), bytemuck::bytes_of(head)) }?;
     let then = |kernel, grid, argument: &abi::HeadStep| {
         // SAFETY: as above. Each block waits for the kernel before it before it reads anything but weights,
-        // codes and centroids, which nobody writes.
+        // codes and centroids, which no kernel writes.
         unsafe { runtime.launch_dependent(kernel, grid, bytemuck::bytes_of(argument)) }
     };
     if is_fast {

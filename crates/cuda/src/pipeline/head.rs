@@ -19,10 +19,6 @@ use crate::pipeline::head_screen::{HeadScreen, Screen};
 /// The bytes of rows that are put in order at a time, about.
 const BYTES_AT_ONCE: usize = 1 << 26;
 
-/// A screen is used in steps in which it saves this many bytes of reading at least, unless a caller says
-/// otherwise: its kernels take as long as an H200 takes to read them.
-const LEAST_SAVED: usize = 64 << 20;
-
 /// A head in a device's memory, with memory for the logits of some rows.
 ///
 /// Steps write the same memory: they must run one after the other, on one stream.
@@ -108,7 +104,7 @@ impl<'w> Head<'w> {
             screen: None,
             clusters: None,
             short_states: None,
-            least_saved: LEAST_SAVED,
+            least_saved: runtime.limits().least_saved,
             capacity: rows,
             runtime: Arc::clone(runtime),
         })
@@ -294,8 +290,8 @@ impl<'w> Head<'w> {
         }
     }
 
-    /// Sets how many bytes of reading a screen must save in a step to be used in it; default: 64 MiB. Tokens
-    /// do not depend on it.
+    /// Sets how many bytes of reading a screen must save in a step to be used in it; default: 64 MiB on GPUs,
+    /// 0 on an emulated device. Tokens do not depend on it.
     #[must_use]
     pub fn with_least_saved(self, least_saved: usize) -> Self {
         Self { least_saved, ..self }

@@ -116,8 +116,9 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.fast()? })
     }
 
-    /// Sets how many bytes of reading a screen must save in a step to be used in it; default: 64 MiB, which
-    /// an H200 reads while the screen's kernels start. Tokens do not depend on it.
+    /// Sets how many bytes of reading a screen must save in a step to be used in it; default: 64 MiB on GPUs,
+    /// which an H200 reads while the screen's kernels start, 0 on an emulated device. Tokens do not depend on
+    /// it.
     #[must_use]
     pub fn with_least_saved(self, least_saved: usize) -> Self {
         Self { head: self.head.with_least_saved(least_saved) }
