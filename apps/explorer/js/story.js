@@ -1,4 +1,4 @@
-// What does sampling do, in two minutes? Five acts, one screen each, over a row of the page and by its core: the row, the temperature, the cuts,
+// What does sampling do, in two minutes? Five acts, one screen each, over a row of the page and by its core: the row, the temperature, the cut,
 // the race, and a thousand races.
 import { draws, trace } from "./core.js";
 import { at, count, h, percent } from "./dom.js";
@@ -6,9 +6,8 @@ import { DRAWS } from "./draws.js";
 import { NEUTRAL } from "./parameters.js";
 import { shown } from "./rows.js";
 
-/** How many tokens are shown, the chance that fills a bar in each act, and how long the race and the thousand last. */
+/** How many tokens are shown, and how long the race and the thousand last. */
 const SHOWN = 10;
-const FULL = 0.6;
 const RACE_MS = 2500;
 const PILE_MS = 4000;
 
@@ -75,7 +74,7 @@ const ACTS = [
     says: "A language model writes one token after the other; a token is a word, a piece of one, or a mark such as three dots. After the words above it gives every token of its vocabulary a number, called a logit: the larger, the better the token fits next. All these numbers together are called a row. Here are the ten largest; a dot in front stands for a space.",
     begin: () => traced((trace) => {
       const tokens = trace.tokens.slice(0, SHOWN);
-      const [top, low] = [tokens[0].logit, tokens.at(-1).logit - 1];
+      const [top, low] = [tokens[0].logit, Math.min(0, tokens.at(-1).logit - 1)];
       lines(tokens, ({ logit }) => ({ share: (logit - low) / (top - low), figure: logit.toFixed(2) }));
       at("act-result").textContent = `${count(trace.candidates)} numbers in all. The model's part ends here. The next four screens show how one token is picked by them.`;
     }, { temperature: 1, top_p: 1 }),
@@ -85,22 +84,22 @@ const ACTS = [
     says: "A formula turns the numbers into chances: the larger the number, the larger the chance, and all add up to 100 %. The temperature sets how unequal they are. Before the formula every number is divided by it: a small temperature widens the gaps between the numbers, a large one narrows them. Move the slider to the left, and the first token takes more and more; to the right, and the many others do.",
     begin: () => slider("temperature", "Temperature", 0.1, 2, 0.05, () => traced((trace) => {
       const most = trace.tokens.slice(0, SHOWN).reduce((sum, { p }) => sum + p, 0);
-      lines([...trace.tokens.slice(0, SHOWN), { name: "all others", p: 1 - most }], ({ p }) => ({ share: p / FULL, figure: percent(p) }));
+      lines([...trace.tokens.slice(0, SHOWN), { name: "all others", p: 1 - most }], ({ p }) => ({ share: p, figure: percent(p) }));
       at("act-result").textContent = `These ten have ${percent(most)} together.`;
     }, { top_p: 1 })),
   },
   {
-    title: "The cuts",
-    says: "There are thousands of unlikely tokens, and a single one that does not fit can spoil a text. Top-p keeps the first tokens until their chances add up to the share on the slider (0.5 is 50 %). All others are cut off and cannot be picked. What is kept grows to 100 % again: grey bars are the chances before, blue ones after.",
+    title: "The cut",
+    says: "There are thousands of unlikely tokens, and a single one that does not fit can spoil a text. Top-p keeps the likeliest tokens until their chances add up to the share on the slider (0.5 is 50 %), or to more with the last of them. All others are cut off and cannot be picked. What is kept grows to 100 % again: grey bars are the chances before, blue ones after.",
     begin: () => slider("top_p", "Top-p", 0.05, 1, 0.01, () => traced((trace) => {
       const before = trace.tokens[0].p / trace.tokens[0].p_kept;
-      lines(trace.tokens.slice(0, SHOWN), ({ p, p_kept, place }) => ({ mark: p / FULL, ...(place < trace.kept.end ? { share: p_kept / FULL, figure: percent(p_kept) } : { share: 0, figure: "cut off", kind: "gone" }) }));
-      at("act-result").textContent = `${count(kept(trace))} of ${count(trace.candidates)} tokens are kept: with the last of them their chances reach ${percent(before)}.`;
+      lines(trace.tokens.slice(0, SHOWN), ({ p, p_kept, place }) => ({ mark: p, ...(place < trace.kept.end ? { share: p_kept, figure: percent(p_kept) } : { share: 0, figure: "cut off", kind: "gone" }) }));
+      at("act-result").textContent = `At temperature ${told.temperature}, ${count(kept(trace))} of ${count(trace.candidates)} tokens are kept: with the last of them their chances reach ${percent(before)}.`;
     })),
   },
   {
     title: "The race",
-    says: "One of the tokens that were kept is picked, by a race. The likelier a token, the faster it runs. But each has a way of its own to run, whose length is random, so that a slow one can win if its way happens to be short. The first one home, at the right edge, is the next token.",
+    says: "One of the tokens that were kept is picked, by a race. The likelier a token, the faster it runs. But each has a track of its own, whose length is random, so that a slow one can win if its track happens to be short. A full bar is home: that token is next.",
     begin() {
       const race = (word = "wins") => traced((trace) => {
         if (!trace.race) return void (at("act-result").textContent = "Only one token is left, so there is no race.");
@@ -117,10 +116,10 @@ const ACTS = [
           runners.forEach(({ id, time }, lane) => {
             const line = bars[lane].closest("tr");
             line.classList.toggle("won", id === trace.winner.id);
-            line.querySelector(".figure").textContent = id === trace.winner.id ? "home" : `${percent(won / time)} of its way`;
+            line.querySelector(".figure").textContent = id === trace.winner.id ? "home" : `${percent(won / time)} of its track`;
           });
           endText(row.texts?.[trace.winner.id] ?? shown(row, trace.winner.id));
-          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d ${word}, with a chance of ${percent(trace.winner.p_kept)}. The ways only look random: a recipe makes them from one number, the seed, here ${told.seed}. The same seed and the same chances give the same winner, on every machine.`;
+          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d ${word}, with a chance of ${percent(trace.winner.p_kept)}. The tracks only look random: a recipe makes them from one number, the seed, here ${told.seed}. The same seed and the same chances give the same winner, on every machine.`;
         });
       }, {}, false);
       const again = () => ((told = { ...told, seed: told.seed + 1 }), race());
@@ -132,7 +131,7 @@ const ACTS = [
   },
   {
     title: "A thousand races",
-    says: "Does each token win as often as it should? Here are a thousand races of the same tokens, each over new ways. The grey bars are the chances, the blue ones the races that a token has won.",
+    says: "Does each token win as often as it should? Here are a thousand races of the same tokens, each with a new seed and new tracks. The grey bars are the chances, the blue ones the races that a token has won.",
     async begin() {
       at("act-control").replaceChildren();
       at("act-result").textContent = "";
@@ -141,14 +140,14 @@ const ACTS = [
       traced((trace) => {
         if (mine !== act) return;
         const tokens = trace.tokens.slice(0, Math.min(SHOWN, kept(trace)));
-        lines(tokens, ({ p_kept }) => ({ share: 0, figure: "0", mark: p_kept / FULL }));
+        lines(tokens, ({ p_kept }) => ({ share: 0, figure: "0", mark: p_kept }));
         const all = at("act").querySelectorAll("tr");
         play(PILE_MS, (share) => {
           const done = Math.round(share * DRAWS);
           const times = new Map();
           for (const id of drawn.slice(0, done)) times.set(id, (times.get(id) ?? 0) + 1);
           tokens.forEach(({ id }, lane) => {
-            all[lane].querySelector("i.after").style.width = `${Math.min(100, (100 * (times.get(id) ?? 0)) / Math.max(1, done) / FULL)}%`;
+            all[lane].querySelector("i.after").style.width = `${Math.min(100, (100 * (times.get(id) ?? 0)) / Math.max(1, done))}%`;
             all[lane].querySelector(".figure").textContent = count(times.get(id) ?? 0);
           });
           if (share === 1) at("act-result").textContent = `${count(DRAWS)} races: ${tokens.slice(0, 2).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}. Each wins about as often as its chance says. Picking by chance like this is called sampling. Then the model reads the text with its new token, and gives the next row.`;
