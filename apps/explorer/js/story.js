@@ -147,7 +147,7 @@ const ACTS = [
           const times = new Map();
           for (const id of drawn.slice(0, done)) times.set(id, (times.get(id) ?? 0) + 1);
           tokens.forEach(({ id }, lane) => {
-            all[lane].querySelector("i.after").style.width = `${Math.min(100, (100 * (times.get(id) ?? 0)) / Math.max(1, done))}%`;
+            all[lane].querySelector("i.after").style.width = `${(100 * (times.get(id) ?? 0)) / Math.max(1, done)}%`;
             all[lane].querySelector(".figure").textContent = count(times.get(id) ?? 0);
           });
           if (share === 1) at("act-result").textContent = `${count(DRAWS)} races: ${tokens.slice(0, 2).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}. Each wins about as often as its chance says. Picking by chance like this is called sampling. Then the model reads the text with its new token, and gives the next row.`;

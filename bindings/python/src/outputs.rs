@@ -276,8 +276,8 @@ columns!(
 
 #[pymethods]
 impl Outputs {
-    /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks follow
-    /// from the logits that it computed, and approximate what all logits would give.
+    /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks follow from
+    /// the logits that it computed, and approximate what all logits would give.
     #[getter]
     pub fn is_approximate(&self) -> bool {
         self.is_approximate

@@ -26,7 +26,7 @@ fn exact(weights: &[bf16]) -> Exact<'_> {
 
 /// Both heads on a device, each for `ROWS` rows.
 fn heads<'w>(device: &Device, certified: &Certified<'w>) -> [DeviceHead<'static>; 2] {
-    let of = |head: Head<'_>| DeviceHead::new(device, head, ROWS).unwrap().with_least_saved(0);
+    let of = |head: Head<'_>| DeviceHead::new(device, head, ROWS).unwrap();
     [of(Head::Exact(certified.exact())), of(Head::Certified(certified))]
 }
 
@@ -224,7 +224,7 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
     let Some(device) = device() else { return };
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let certified = Certified::new(exact(&weights));
-    let head = DeviceHead::new(&device, &certified, ROWS).unwrap().with_least_saved(0);
+    let head = DeviceHead::new(&device, &certified, ROWS).unwrap();
     let config = PoolConfig { route: Route::Probabilities, ..config(&device) };
     let mut pools = [(); 2].map(|()| Pool::new(config.clone()).unwrap());
     let data = numbers(3 * WIDTH, 31, 3.0);

@@ -130,7 +130,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Dry(_) => Dry::WHAT,
             Field::Section(_) => Section::WHAT,
             Field::Loops(_) => Loops::WHAT,
-            Field::Watermark(_) => "an object with key, context, scope and window, or false",
+            Field::Watermark(_) => return write!(f, "{} to be {}, or false", self.name, Watermark::WHAT),
             Field::Logprobs(_) => LogprobsParams::WHAT,
         };
         write!(f, "{} to be {what}", self.name)

@@ -44,7 +44,7 @@ fn queue(
     let of = |warps: u32| {
         let ids = warps * warp_ids;
         let stage = ids * HEAD_STAGE_BYTES + state_bytes;
-        let smem = limits.dynamic_smem_per_block as u32 - HEAD_STATIC_SMEM;
+        let smem = (limits.dynamic_smem_per_block as u32).saturating_sub(HEAD_STATIC_SMEM);
         let stages = (smem / stage).clamp(1, HEAD_MOST_STAGES);
         (QueueShape { ids, stages }, stages * stage)
     };
