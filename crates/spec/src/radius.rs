@@ -19,7 +19,7 @@ const KNOWN: [Filter; 6] =
 const MASS_SLACK: u32 = 16;
 /// A part of top-p that is no less than these errors, in units of 2^-32.
 const TOP_P_SLACK: u64 = 1 << 14;
-/// How far a threshold that is made of masses may be off, in bits.
+/// The error of a threshold that follows from masses, at most, in bits.
 const THRESHOLD_SLACK: f32 = 1.0 / (1u32 << 13) as f32;
 /// What roundings take of a radius, relative to the numbers that are rounded.
 const ROUNDINGS: f32 = 1.0 / (1u32 << 19) as f32;
@@ -169,7 +169,7 @@ pub struct Facts {
 /// largest.
 #[derive(Clone, Copy, Debug)]
 struct Thresholds {
-    /// From where filters keep a token, whatever others drop before them.
+    /// From where filters keep a token, also after other filters.
     stay: [f32; 2],
     /// Below which they keep none.
     out: [f32; 2],

@@ -98,8 +98,8 @@ pub(crate) unsafe fn enqueue(
 }
 
 /// Returns the argument of a screen's kernels for the rows from `first` on, as many as they take at once. All
-/// groups of rows use the same memory for bounds and lists. `hidden` and the step's own columns stay those of
-/// all rows: these kernels read none.
+/// groups of rows share the memory for bounds and lists. `hidden` and the step's columns still begin with the
+/// first row of the step: these kernels read none of them.
 fn screened_rows(head: &abi::HeadStep, first: usize) -> abi::HeadStep {
     let rows = (head.step.rows as usize - first).min(SCREENED_STATES) as u32;
     let from = |address: u64, row_bytes: usize| address + (first * row_bytes) as u64;

@@ -11,7 +11,8 @@ use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::ROWS_AT_ONCE;
 
-/// At most one in so many logits of a row is a contender; with more, all are computed.
+/// The ids of a vocabulary for each contender of a row, at least: of a row with more contenders all logits
+/// are computed.
 const LEAST_IDS_A_CONTENDER: usize = 4;
 
 /// A screen of a head's weights, in the host's memory: 8-bit codes, and for each row how far its logits may
@@ -145,7 +146,7 @@ impl Screen {
     }
 
     /// Returns how many bytes of weights a step of `rows` rows does not read if the screen decides all of
-    /// them, less those of the screen. A pass over the weights, for some rows, reads `weight_bytes`.
+    /// them, less the bytes of the screen. A pass over the weights, for some rows, reads `weight_bytes`.
     pub fn saved_bytes(&self, vocab: usize, rows: usize, weight_bytes: usize) -> usize {
         let passes = |most: usize| rows.div_ceil(most);
         let whole = passes(HEAD_MANY_STATES as usize).saturating_mul(weight_bytes);
