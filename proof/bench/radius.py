@@ -20,6 +20,10 @@ SETTINGS = {
     "min-p 0.05": dict(temperature=0.8, min_p=0.05),
     "top-p 0.9": dict(temperature=0.8, top_p=0.9),
     "top-k 50, top-p 0.9": dict(temperature=0.8, top_k=50, top_p=0.9),
+    "min-p 0.05 before top-p 0.9": dict(temperature=0.8, min_p=0.05, top_p=0.9, order=["min_p", "top_p"]),
+    "epsilon 0.002": dict(temperature=0.8, epsilon_cutoff=0.002),
+    "top-a 0.2": dict(temperature=0.8, top_a=0.2),
+    "p-less": dict(temperature=0.8, p_less=True),
     "repetition 1.3": dict(temperature=0.8, repetition_penalty=1.3),
 }
 RECORDED = Path(__file__).parents[1] / "conformance/rows/smollm2.bf16"

@@ -19,6 +19,7 @@ SETTINGS = {
     "greedy": dict(temperature=0),
     "no filter": dict(temperature=0.8),
     "no filter, T 0.7": dict(temperature=0.7),
+    "top-k 50, top-p 0.9, T 0.7": dict(temperature=0.7, top_k=50, top_p=0.9),
     "top-k 50": dict(temperature=0.8, top_k=50),
     "top-k 50, top-p 0.9": dict(temperature=0.8, top_k=50, top_p=0.9),
     "top-p 0.9": dict(temperature=0.8, top_p=0.9),
