@@ -270,7 +270,7 @@ impl Limits {
     ) {
         let Some((Thresholds { stay, .. }, most)) = self.given else { return };
         let until = until.min(self.leaves);
-        let least = self.first + (stay[0] * self.h + until).max(stay[1] * self.h + 2.0 * until);
+        let least = self.logit(stay, until);
         let (mass, count) = if least <= self.first { above(least) } else { (0, 0) };
         let stay = (count < most).then_some(mass - (mass >> MASS_SLACK));
         self.leaves = until.min(token_leaves(fraction_to_u32(params.top_p), facts, stay, self.s) * self.h);
@@ -280,9 +280,13 @@ impl Limits {
     /// `twice`.
     #[must_use]
     pub fn least_given(&self, twice: f32) -> f32 {
-        self.given.map_or(f32::NEG_INFINITY, |(Thresholds { out, .. }, _)| {
-            self.first + (out[0] * self.h - twice).max(out[1] * self.h - 2.0 * twice)
-        })
+        self.given.map_or(f32::NEG_INFINITY, |(Thresholds { out, .. }, _)| self.logit(out, -twice))
+    }
+
+    /// Returns the logit of a threshold that has moved up by `by`, if it moves by two logits' movement, or
+    /// by twice that, if it moves by twice as much.
+    fn logit(&self, [once, twice]: [f32; 2], by: f32) -> f32 {
+        self.first + (once * self.h + by).max(twice * self.h + 2.0 * by)
     }
 
     /// Returns twice how far logits may move before a token that is not kept may be.
