@@ -55,6 +55,18 @@ impl PoolConfig {
             place: Place::host(),
         }
     }
+
+    /// Returns what pools of all ranks must have alike besides their vocabulary and place, each with its name.
+    pub(crate) fn terms(&self) -> Vec<(&'static str, String)> {
+        let Self { slots, widths, kept, watermark, enforce_all, route, .. } = self;
+        vec![
+            ("slots", slots.to_string()),
+            ("widths", format!("{widths:?}")),
+            ("kept", kept.to_string()),
+            ("watermark", format!("{:?}", (watermark, enforce_all))),
+            ("route", route.to_string()),
+        ]
+    }
 }
 
 /// The mark of a pool's requests that name none (W5), which may be enforced.

@@ -88,17 +88,10 @@ pub(crate) struct HostRanks {
 
 impl HostRanks {
     pub fn new(host: Host, config: &PoolConfig, ranks: Ranks) -> Result<Self> {
-        let parameters = [
-            ("slots", config.slots.to_string()),
-            ("widths", format!("{:?}", config.widths)),
-            ("kept", config.kept.to_string()),
-            ("watermark", format!("{:?}", (config.watermark, config.enforce_all))),
-            ("route", config.route.to_string()),
-        ];
         let Ranks { mut planner, transport, .. } = ranks;
         let is_far = transport.name() == "torch";
         planner.costs.get_or_insert(if is_far { Costs::NETWORK } else { Costs::HOST });
-        let common = Common::join(Planner::new(planner)?, transport, &parameters)?;
+        let common = Common::join(Planner::new(planner)?, transport, &config.terms())?;
         let (workspace, shards) = (Workspace::new(host.workers.level())?, Vec::new());
         let (mut share, idle) = (Outputs::new(), Mutex::default());
         share.collect_kept(config.kept);

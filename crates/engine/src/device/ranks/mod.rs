@@ -146,16 +146,13 @@ impl GpuRanks {
             return Err(Error::Conflict { parameter: "layout", other, reason });
         }
         let gpu = OnGpu::new(config)?;
-        let parameters = [
-            ("slots", config.slots.to_string()),
+        let mut terms = config.terms();
+        terms.extend([
             ("rows", gpu.rows.to_string()),
-            ("widths", format!("{:?}", config.widths)),
-            ("kept", config.kept.to_string()),
-            ("watermark", format!("{:?}", (config.watermark, config.enforce_all))),
             ("timeout", format!("{timeout:?}")),
             ("devices", devices.name().to_owned()),
             ("communicator", if communicator.is_some() { "one of the program" } else { "none" }.to_owned()),
-        ];
+        ]);
         let mut planner = Planner::new(planner)?;
         let unsurveyed = unsurveyed.filter(|_| planner.check(LogitsLayout::Survey).is_ok());
         if unsurveyed.is_some() {
@@ -163,7 +160,7 @@ impl GpuRanks {
         }
         let layouts: Vec<ExchangeLayout> = planner.config().layouts.iter().map(exchanged).collect();
         let windows = Windows::new(&gpu.workspace, rank, world, &layouts)?;
-        let common = Common::join(planner, transport, &parameters)?;
+        let common = Common::join(planner, transport, &terms)?;
         let mut ranks = Self {
             watch: Watch::none(),
             gpu,
