@@ -1,10 +1,11 @@
-//! A pool of the host or of a device whose rows lie in one table, for tests of many tokens.
+//! A pool of the host, of a device or of a rank whose rows lie in one table, for tests of many tokens.
 //!
 //! A device reads the rows where the table lies, by their indices, so that a million tokens take it seconds.
 
+use gumball_engine::dist::{LogitsLayout, PlannerConfig, Threads, Transport, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, Dtype, Outputs, Place, Pool, PoolConfig, Result, Rows,
-    Slot,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, Dtype, Outputs, Place, Pool, PoolConfig, Ranks,
+    Result, Rows, Slot,
 };
 
 /// Rows of logits.
@@ -16,6 +17,17 @@ pub struct Table {
     pub vocab: usize,
 }
 
+/// Where a pool computes.
+#[derive(Debug)]
+pub enum On<'a> {
+    /// On the host.
+    Host,
+    /// On a device.
+    Device(&'a Device),
+    /// On the host, as one of several ranks, each of which has a part of all rows.
+    Rank(Threads, LogitsLayout),
+}
+
 /// A pool, and the table of rows that its requests read.
 #[derive(Debug)]
 pub struct Decoder {
@@ -24,30 +36,41 @@ pub struct Decoder {
     table: Table,
     /// The table in the memory of the pool's device.
     there: Option<DeviceBuffer>,
+    /// Over ranks the rows of a call, as these take no numbers of rows.
+    copied: Option<Vec<f32>>,
 }
 
 impl Decoder {
-    /// Makes a pool with `slots` slots, on the device if there is one and otherwise on the host; each request
-    /// has at most `drafts` drafts. `kept`: whether it tells kept sets.
+    /// Makes a pool with `slots` slots; each request has at most `drafts` drafts. `kept`: whether it tells
+    /// kept sets.
     ///
     /// # Errors
-    /// The errors of [`Pool::new`].
-    pub fn new(
-        device: Option<&Device>,
-        table: Table,
-        (slots, drafts): (usize, usize),
-        kept: bool,
-    ) -> Result<Self> {
-        let vocab = table.vocab;
-        let (mut place, mut there) = (Place::host(), None);
-        if let Some(device) = device {
-            // Histories are moved several times.
-            let (rows, history_growth) = (slots * (drafts + 1), 64);
-            place = Place::Device { device: device.clone(), rows, history_growth, keep_histories: false };
-            there = Some(DeviceBuffer::of(device.runtime(), &table.rows)?);
-        }
-        let pool = Pool::new(PoolConfig { slots, place, kept, ..PoolConfig::new(vocab) })?;
-        Ok(Self { pool, table, there })
+    /// The errors of [`Pool::new`] and [`Pool::over`].
+    pub fn new(on: On<'_>, mut table: Table, (slots, drafts): (usize, usize), kept: bool) -> Result<Self> {
+        let mut config = PoolConfig { slots, kept, ..PoolConfig::new(table.vocab) };
+        let (mut there, mut copied) = (None, None);
+        let pool = match on {
+            On::Host => Pool::new(config)?,
+            On::Device(device) => {
+                // Histories are moved several times.
+                let (rows, history_growth) = (slots * (drafts + 1), 64);
+                config.place =
+                    Place::Device { device: device.clone(), rows, history_growth, keep_histories: false };
+                there = Some(DeviceBuffer::of(device.runtime(), &table.rows)?);
+                Pool::new(config)?
+            }
+            On::Rank(transport, layout) => {
+                let split = VocabSplit::even(table.vocab, transport.world())?;
+                let ids = split.ids(transport.rank());
+                let parts = table.rows.chunks(table.vocab).flat_map(|row| &row[ids.clone()]);
+                table = Table { rows: parts.copied().collect(), vocab: ids.len() };
+                let planner = PlannerConfig { layouts: vec![layout], ..PlannerConfig::new(split) };
+                config.place = Place::threads(1);
+                copied = Some(Vec::new());
+                Pool::over(config, Ranks::new(planner, Box::new(transport)))?
+            }
+        };
+        Ok(Self { pool, table, there, copied })
     }
 
     /// Takes a step in which each slot reads a row of the table.
@@ -55,9 +78,9 @@ impl Decoder {
     /// # Errors
     /// The errors of [`Pool::step`].
     pub fn step(&mut self, lines: &[u32], slots: &[Slot], out: &mut Outputs) -> Result<()> {
-        let batch = Batch { row_indices: lines, ..Batch::of(slots) };
-        let rows = rows_of(&self.table, self.there.as_ref(), None)?;
-        self.pool.step(rows, &batch, out)
+        let Self { pool, table, there, copied } = self;
+        let (rows, row_indices) = rows_of(table, there.as_ref(), copied.as_mut(), (lines, None))?;
+        pool.step(rows, &Batch { row_indices, ..Batch::of(slots) }, out)
     }
 
     /// Verifies drafts whose rows are rows of the table: the named lines, or the first ones if none is named.
@@ -71,20 +94,32 @@ impl Decoder {
         drafts: &Drafts<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let batch = &Batch { row_indices: lines, ..*batch };
+        let Self { pool, table, there, copied } = self;
         let first = batch.counts.iter().map(|count| *count as usize + 1).sum();
-        let rows = rows_of(&self.table, self.there.as_ref(), lines.is_empty().then_some(first))?;
-        self.pool.verify(rows, batch, drafts, out)
+        let of = (lines, lines.is_empty().then_some(first));
+        let (rows, row_indices) = rows_of(table, there.as_ref(), copied.as_mut(), of)?;
+        pool.verify(rows, &Batch { row_indices, ..*batch }, drafts, out)
     }
 }
 
 /// Returns the first rows of a table, all of them without a number, from the memory of a device if it is
-/// there.
-fn rows_of<'a>(table: &'a Table, there: Option<&'a DeviceBuffer>, first: Option<usize>) -> Result<Rows<'a>> {
+/// there, and the lines; or copies of these lines, in their order.
+fn rows_of<'a>(
+    table: &'a Table,
+    there: Option<&'a DeviceBuffer>,
+    copied: Option<&'a mut Vec<f32>>,
+    (lines, first): (&'a [u32], Option<usize>),
+) -> Result<(Rows<'a>, &'a [u32])> {
     let vocab = table.vocab;
     let count = first.unwrap_or(table.rows.len() / vocab);
-    match there {
-        None => Rows::logits(&table.rows[..count * vocab], count, vocab),
-        Some(buffer) => Ok(DeviceMatrix::of(buffer, Dtype::F32, 0, count, vocab, vocab)?.into()),
-    }
+    let rows = match (there, copied) {
+        (_, Some(copied)) if first.is_none() => {
+            copied.clear();
+            lines.iter().for_each(|line| copied.extend(&table.rows[*line as usize * vocab..][..vocab]));
+            return Ok((Rows::logits(copied.as_slice(), lines.len(), vocab)?, &[]));
+        }
+        (None, _) => Rows::logits(&table.rows[..count * vocab], count, vocab)?,
+        (Some(buffer), _) => DeviceMatrix::of(buffer, Dtype::F32, 0, count, vocab, vocab)?.into(),
+    };
+    Ok((rows, lines))
 }

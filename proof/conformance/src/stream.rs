@@ -1,12 +1,15 @@
 //! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the
 //! stream of decoding step by step, with any drafts, any number of them, and whenever drafting is switched on
-//! and off. On the host and on a device. With [`Extent::trained`] the logprobs of these tokens over their
+//! and off. On the host, on a device and over ranks. With [`Extent::trained`] the logprobs of these tokens over their
 //! kept sets are the trainer's, too ([`trained`]).
 
+use std::time::Duration;
+
+use gumball_engine::dist::{LogitsLayout, threads};
 use gumball_engine::{Device, Drafts, Error, NONE, Operators, Outputs, Result, SamplingParams, Slot};
 
 use crate::bytes::Bytes;
-use crate::decoder::{Decoder, Table};
+use crate::decoder::{Decoder, On, Table};
 use crate::generate;
 use crate::rows::{Words, bell};
 use crate::trained::{self, Drawn};
@@ -19,6 +22,9 @@ const LINES: usize = 13;
 /// The most drafts of a request.
 const MOST: usize = 12;
 
+/// How long a rank waits for the others.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// How much is decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
@@ -30,6 +36,8 @@ pub struct Extent {
     pub tokens: usize,
     /// Whether their logprobs are held to the trainer's function.
     pub trained: bool,
+    /// Over how many ranks of the host drafts are verified; 1: where the requests are decoded, too.
+    pub ranks: usize,
 }
 
 /// The number of comparisons.
@@ -97,6 +105,7 @@ impl Drafter {
 }
 
 /// A request that is decoded twice.
+#[derive(Clone)]
 struct Decoded {
     params: SamplingParams,
     prompt: u32,
@@ -172,14 +181,9 @@ fn requests(seed: u64, count: usize, trained: bool) -> Vec<Decoded> {
 }
 
 /// Admits the requests to a new pool.
-fn admitted(
-    device: Option<&Device>,
-    model: &Model,
-    requests: &mut [Decoded],
-    trained: bool,
-) -> Result<Decoder> {
+fn admitted(on: On<'_>, model: &Model, requests: &mut [Decoded], trained: bool) -> Result<Decoder> {
     let table = Table { rows: model.0.clone(), vocab: VOCAB };
-    let mut decoder = Decoder::new(device, table, (requests.len(), MOST), trained)?;
+    let mut decoder = Decoder::new(on, table, (requests.len(), MOST), trained)?;
     for request in requests {
         request.slot = decoder.pool.admit(request.params.clone(), &[request.prompt])?;
     }
@@ -187,8 +191,8 @@ fn admitted(
 }
 
 /// Decodes requests step by step, as what the stream must be.
-fn decode(device: Option<&Device>, model: &Model, requests: &mut [Decoded], steps: usize) -> Result<()> {
-    let mut decoder = admitted(device, model, requests, false)?;
+fn decode(on: On<'_>, model: &Model, requests: &mut [Decoded], steps: usize) -> Result<()> {
+    let mut decoder = admitted(on, model, requests, false)?;
     let mut out = Outputs::new();
     let slots: Vec<Slot> = requests.iter().map(|request| request.slot).collect();
     let mut histories: Vec<Vec<u32>> = requests.iter().map(|request| request.history.clone()).collect();
@@ -207,13 +211,13 @@ fn decode(device: Option<&Device>, model: &Model, requests: &mut [Decoded], step
 
 /// Decodes the requests of a seed again, with drafts, and compares.
 fn decode_with_drafts(
-    device: Option<&Device>,
+    on: On<'_>,
     model: &Model,
     requests: &mut [Decoded],
     (seed, trainer): (u64, Option<&Operators>),
 ) -> std::result::Result<Counted, String> {
     let text = |error: Error| format!("seed {seed}: {error}");
-    let mut decoder = admitted(device, model, requests, trainer.is_some()).map_err(text)?;
+    let mut decoder = admitted(on, model, requests, trainer.is_some()).map_err(text)?;
     let (mut words, mut out, mut counted) = (Words(!seed), Outputs::new(), Counted::default());
     while requests.iter().any(|request| request.open) {
         // Some requests are left out, and now and then there are no drafts.
@@ -272,8 +276,31 @@ fn decode_with_drafts(
     Ok(counted)
 }
 
-/// Holds the stream of requests with drafts to the stream of decoding step by step, on a device or on the
-/// host.
+/// Decodes the requests of a seed again on all ranks, whose layout another seed changes.
+fn decode_over_ranks(
+    world: usize,
+    model: &Model,
+    requests: &[Decoded],
+    (seed, trainer): (u64, Option<&Operators>),
+) -> std::result::Result<Counted, String> {
+    let layout = [LogitsLayout::Gather, LogitsLayout::Swap, LogitsLayout::Survey][seed as usize % 3];
+    std::thread::scope(|scope| {
+        let ranks = threads(world, PATIENCE).into_iter().map(|rank| {
+            let mut requests = requests.to_vec();
+            let on = On::Rank(rank, layout);
+            scope.spawn(move || decode_with_drafts(on, model, &mut requests, (seed, trainer)))
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let mut counted = Ok(Counted::default());
+        for rank in ranks {
+            counted = counted.and(rank.join().expect("no rank panics"));
+        }
+        counted
+    })
+}
+
+/// Holds the stream of requests with drafts to the stream of decoding step by step, on a device, on the host
+/// or over its ranks.
 ///
 /// # Errors
 /// A text that says what differs, or what the pool said, or that too few tokens were drafts to tell anything.
@@ -283,9 +310,14 @@ pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Coun
     let trainer = trainer.map_err(|error| error.to_string())?;
     for seed in 1.. {
         let (model, mut requests) = (Model::new(seed), requests(seed, extent.requests, extent.trained));
-        let plain = decode(device, &model, &mut requests, extent.steps);
+        let on = || device.map_or(On::Host, On::Device);
+        let plain = decode(on(), &model, &mut requests, extent.steps);
         plain.map_err(|error| format!("seed {seed}: {error}"))?;
-        let more = decode_with_drafts(device, &model, &mut requests, (seed, trainer.as_ref()))?;
+        let of = (seed, trainer.as_ref());
+        let more = match extent.ranks {
+            1 => decode_with_drafts(on(), &model, &mut requests, of),
+            world => decode_over_ranks(world, &model, &requests, of),
+        }?;
         counted.tokens += more.tokens;
         counted.accepted += more.accepted;
         counted.trained += more.trained;

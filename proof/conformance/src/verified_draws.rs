@@ -9,7 +9,7 @@ use gumball_engine::{Batch, Device, Drafts, Matrix, Outputs, Slot, Tree, VerifyM
 use gumball_spec::{Result, SamplingParams};
 
 use crate::case::Case;
-use crate::decoder::{Decoder, Table};
+use crate::decoder::{Decoder, On, Table};
 use crate::draws::{Setting, settings};
 use crate::law::{Counts, Law};
 use crate::rows::Words;
@@ -169,7 +169,8 @@ impl Way {
     pub fn run(self, place: Place<'_>, setting: &Setting, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
         let (row, params) = (setting.row(), setting.params());
         let table = Table { rows: row.repeat(place.streams * (DRAFTS + 1)), vocab: row.len() };
-        let mut decoder = Decoder::new(place.device, table, (place.streams, DRAFTS), false)?;
+        let on = place.device.map_or(On::Host, On::Device);
+        let mut decoder = Decoder::new(on, table, (place.streams, DRAFTS), false)?;
         let law = Law::new(row, params);
         let (mut counts, mut done) = (law.counts(), 0);
         for batch in 0.. {

@@ -250,11 +250,18 @@ fn streams_with_drafts_are_those_without() {
         let Some(device) = device else { continue };
         let (requests, steps) = if tokens > 1_000 { (512, 400) } else { (8, 20) };
         for is_trained in [false, true] {
-            let extent = Extent { requests, steps, tokens, trained: is_trained };
+            let extent = Extent { requests, steps, tokens, trained: is_trained, ranks: 1 };
             let counted = stream::hold(device.as_ref(), extent).unwrap_or_else(|text| panic!("{text}"));
             assert_eq!(counted.trained, if is_trained { counted.tokens } else { 0 });
         }
     }
+}
+
+#[test]
+fn streams_with_drafts_over_ranks_are_those_of_one_pool() {
+    let extent = Extent { requests: 16, steps: 40, tokens: 2_000, trained: true, ranks: 3 };
+    let counted = stream::hold(None, extent).unwrap_or_else(|text| panic!("{text}"));
+    assert_eq!(counted.trained, counted.tokens);
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! to the oracle's probabilities, `operators NAME` its operators' draws and rows to the oracle,
 //! `selected NAME` its logprobs of tokens, `given NAME` its logprobs of given ids over given sets and their
 //! gradient, `chains NAME` its chains of drafts; `stream NAME [TOKENS]` decodes many requests with drafts and
-//! without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens; `trained NAME [TOKENS]` does so
+//! without on `pool`, `ranks`, `cuda` or `cuda_emulated`, and compares the tokens; `trained NAME [TOKENS]` does so
 //! with kept sets, and holds each token's logprob to the trainer's function over the edited row;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that
@@ -380,14 +380,14 @@ fn at_boundaries(name: &str, extent: Extent) -> Result<bool, String> {
 }
 
 fn stream_of(name: &str, tokens: usize, trained: bool) -> Result<bool, String> {
-    let device = device_of(name)?;
+    let (device, ranks) = if name == "ranks" { (None, 3) } else { (device_of(name)?, 1) };
     let (requests, steps) = match name {
-        "pool" => (64, 300),
+        "pool" | "ranks" => (64, 300),
         "cuda" => (512, 400),
         _ => (8, 30),
     };
     let began = Instant::now();
-    match stream::hold(device.as_ref(), stream::Extent { requests, steps, tokens, trained }) {
+    match stream::hold(device.as_ref(), stream::Extent { requests, steps, tokens, trained, ranks }) {
         Ok(Counted { tokens, accepted, trained }) => {
             let seconds = began.elapsed().as_secs_f32();
             println!(

@@ -68,7 +68,7 @@ fn five_million_draws_of_one_row_have_its_direction() {
 #[test]
 #[ignore = "takes minutes"]
 fn a_million_tokens_with_drafts_are_those_without() {
-    let extent = Extent { requests: 64, steps: 300, tokens: 1_000_000, trained: false };
+    let extent = Extent { requests: 64, steps: 300, tokens: 1_000_000, trained: false, ranks: 1 };
     let Counted { tokens, accepted, .. } = stream::hold(None, extent).unwrap_or_else(|text| panic!("{text}"));
     println!("{tokens} tokens, of which {accepted} were drafts");
     assert!(accepted > tokens / 4);
