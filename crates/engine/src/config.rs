@@ -56,7 +56,8 @@ impl PoolConfig {
         }
     }
 
-    /// Returns what pools of all ranks must have alike besides their vocabulary and place, each with its name.
+    /// Returns what pools of all ranks must have alike besides their vocabulary and place, each with its
+    /// name.
     pub(crate) fn terms(&self) -> Vec<(&'static str, String)> {
         let Self { slots, widths, kept, watermark, enforce_all, route, .. } = self;
         vec![

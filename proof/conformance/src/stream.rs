@@ -1,7 +1,7 @@
 //! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the
 //! stream of decoding step by step, with any drafts, any number of them, and whenever drafting is switched on
-//! and off. On the host, on a device and over ranks. With [`Extent::trained`] the logprobs of these tokens over their
-//! kept sets are the trainer's, too ([`trained`]).
+//! and off. On the host, on a device and over ranks. With [`Extent::trained`] the logprobs of these tokens
+//! over their kept sets are the trainer's, too ([`trained`]).
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@
 //! to the oracle's probabilities, `operators NAME` its operators' draws and rows to the oracle,
 //! `selected NAME` its logprobs of tokens, `given NAME` its logprobs of given ids over given sets and their
 //! gradient, `chains NAME` its chains of drafts; `stream NAME [TOKENS]` decodes many requests with drafts and
-//! without on `pool`, `ranks`, `cuda` or `cuda_emulated`, and compares the tokens; `trained NAME [TOKENS]` does so
-//! with kept sets, and holds each token's logprob to the trainer's function over the edited row;
+//! without on `pool`, `ranks`, `cuda` or `cuda_emulated`, and compares the tokens; `trained NAME [TOKENS]`
+//! does so with kept sets, and holds each token's logprob to the trainer's function over the edited row;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that
 //! many ranks, holds them to one device, and times every layout (`steps`, `forty`, `drafts`, `mixed`,
