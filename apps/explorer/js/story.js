@@ -1,7 +1,7 @@
 // What does sampling do, in two minutes? Five acts, one screen each, over a row of the page and by its core: the row, the temperature, the cut,
 // the race, and a thousand races.
 import { draws, trace } from "./core.js";
-import { at, count, h, percent } from "./dom.js";
+import { at, count, h, head, percent } from "./dom.js";
 import { DRAWS } from "./draws.js";
 import { NEUTRAL } from "./parameters.js";
 import { shown } from "./rows.js";
@@ -13,7 +13,7 @@ const PILE_MS = 4000;
 
 let [act, playing, row] = [0, 0, undefined];
 /** What the visitor has set in the acts. */
-let told = { temperature: 0.8, top_p: 0.5, seed: 7 };
+let told = { temperature: 0.8, top_p: 0.6, seed: 7 };
 const settings = (more = {}) => ({ ...NEUTRAL, ...told, ...more });
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -33,9 +33,9 @@ function play(lasts, frame) {
 /** Ends the text above an act with a token, or without one. */
 const endText = (end = "") => at("act-context").replaceChildren(row.prompt + row.said, end && h("mark", {}, end));
 
-/** A line for each token: its text, a bar, a figure. */
-function lines(tokens, line) {
-  at("act").replaceChildren(h("table", {}, h("caption", { class: "unseen" }, "Tokens"), h("tbody", {}, ...tokens.map((token) => {
+/** A line for each token: its text, a bar, a figure. The bars of a race end at a line. */
+function lines(tokens, line, race = false) {
+  at("act").replaceChildren(h("table", { "aria-label": "Tokens", class: race && "racing" }, race && head("!token", "finish", "!how far it came"), h("tbody", {}, ...tokens.map((token) => {
     const { share, figure, kind = "", mark } = line(token);
     return h("tr", { class: kind }, h("th", { scope: "row", class: "word" }, token.name ?? shown(row, token.id)),
       h("td", { class: "track", "aria-hidden": "true" }, h("i", { class: "after", style: `width:${100 * Math.min(1, Math.max(0, share))}%` }), mark === undefined ? null : h("i", { class: "before", style: `width:${100 * Math.min(1, mark)}%` })),
@@ -90,7 +90,7 @@ const ACTS = [
   },
   {
     title: "The cut",
-    says: "There are thousands of unlikely tokens, and a single one that does not fit can spoil a text. Top-p keeps the likeliest tokens until their chances add up to the share on the slider (0.5 is 50 %), or to more with the last of them. All others are cut off and cannot be picked. What is kept grows to 100 % again: grey bars are the chances before, blue ones after.",
+    says: "There are thousands of unlikely tokens, and a single one that does not fit can spoil a text. Top-p keeps the likeliest tokens until their chances add up to the share on the slider (0.6 is 60 %), or to more with the last of them. All others are cut off and cannot be picked. What is kept grows to 100 % again: grey bars are the chances before, blue ones after.",
     begin: () => slider("top_p", "Top-p", 0.05, 1, 0.01, () => traced((trace) => {
       const before = trace.tokens[0].p / trace.tokens[0].p_kept;
       lines(trace.tokens.slice(0, SHOWN), ({ p, p_kept, place }) => ({ mark: p, ...(place < trace.kept.end ? { share: p_kept, figure: percent(p_kept) } : { share: 0, figure: "cut off", kind: "gone" }) }));
@@ -99,7 +99,7 @@ const ACTS = [
   },
   {
     title: "The race",
-    says: "One of the tokens that were kept is picked, by a race. The likelier a token, the faster it runs. But each has a track of its own, whose length is random, so that a slow one can win if its track happens to be short. A full bar is home: that token is next.",
+    says: "One of the tokens that were kept is picked, by a race. The likelier a token, the faster it runs. But each has a track of its own, whose length is random, so that a slow one can win if its track happens to be short. A bar shows how much of its own track a token has behind it. The first at the finish is the next token. The tracks only look random: a recipe makes them from one number, the seed.",
     begin() {
       const race = (word = "wins") => traced((trace) => {
         if (!trace.race) return void (at("act-result").textContent = "Only one token is left, so there is no race.");
@@ -107,7 +107,7 @@ const ACTS = [
         const order = new Map(trace.tokens.map(({ id }, place) => [id, place]));
         const runners = field.slice(0, SHOWN).sort((one, other) => (order.get(one.id) ?? SHOWN ** 9) - (order.get(other.id) ?? SHOWN ** 9));
         const won = field[0].time;
-        lines(runners, () => ({ share: 0, figure: "" }));
+        lines(runners, () => ({ share: 0, figure: "" }), true);
         const bars = at("act").querySelectorAll("i.after");
         at("act-result").textContent = "";
         play(RACE_MS, (share) => {
@@ -116,10 +116,10 @@ const ACTS = [
           runners.forEach(({ id, time }, lane) => {
             const line = bars[lane].closest("tr");
             line.classList.toggle("won", id === trace.winner.id);
-            line.querySelector(".figure").textContent = id === trace.winner.id ? "home" : `${percent(won / time)} of its track`;
+            line.querySelector(".figure").textContent = id === trace.winner.id ? "home" : percent(won / time);
           });
           endText(row.texts?.[trace.winner.id] ?? shown(row, trace.winner.id));
-          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d ${word}, with a chance of ${percent(trace.winner.p_kept)}. The tracks only look random: a recipe makes them from one number, the seed, here ${told.seed}. The same seed and the same chances give the same winner, on every machine.`;
+          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d ${word}, with a chance of ${percent(trace.winner.p_kept)}. The same seed, here ${told.seed}, and the same chances give the same winner, on every machine.`;
         });
       }, {}, false);
       const again = () => ((told = { ...told, seed: told.seed + 1 }), race());
@@ -150,7 +150,7 @@ const ACTS = [
             all[lane].querySelector("i.after").style.width = `${(100 * (times.get(id) ?? 0)) / Math.max(1, done)}%`;
             all[lane].querySelector(".figure").textContent = count(times.get(id) ?? 0);
           });
-          if (share === 1) at("act-result").textContent = `${count(DRAWS)} races: ${tokens.slice(0, 2).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}. Each wins about as often as its chance says. Picking by chance like this is called sampling. Then the model reads the text with its new token, and gives the next row.`;
+          if (share === 1) at("act-result").textContent = `${tokens.slice(0, 2).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}: about as often as it should. Picking by chance like this is called sampling. Then the model reads the text with its new token, and gives the next row.`;
         });
       });
     },
@@ -164,7 +164,9 @@ function show(place) {
   at("act-says").textContent = ACTS[place].says;
   at("act-place").textContent = `Act ${place + 1} of ${ACTS.length}`;
   at("act-back").disabled = place === 0;
-  at("act-next").textContent = place === ACTS.length - 1 ? "To the page" : "Next";
+  const last = place === ACTS.length - 1;
+  at("act-next").textContent = last ? "To the page" : "Next";
+  at("story-end").hidden = last;
   at("act-control").replaceChildren();
   at("act").replaceChildren();
   at("act-result").textContent = "";
