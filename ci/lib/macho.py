@@ -1,9 +1,10 @@
 """Looks at the library in a wheel for macOS, which nothing here can load. ``python3 ci/lib/macho.py WHEEL``.
 
-The wheel's tags say abi3 and macOS 11 on arm64; the library is built for these and signed, and binds names of libSystem alone, and names of
-Python's, which are looked for in the program that loads it.
+The wheel's tags say abi3 and macOS 11 on arm64; the library is built for these, has not changed since it was signed, and binds names of libSystem
+alone, and names of Python's, which are looked for in the program that loads it.
 """
 
+import hashlib
 import struct
 import sys
 import zipfile
@@ -53,6 +54,14 @@ def bound(code: bytes) -> Iterator[tuple[str, int]]:
             place += 1
 
 
+def signed(library: bytes, place: int) -> bool:
+    """Whether the signature that lies there has the SHA-256 of each page before it."""
+    directory = place + struct.unpack_from(">I", library, place + 16)[0]
+    hashes, pages, end, page = struct.unpack_from(">I8x2I3xB", library, directory + 16)
+    wanted = (hashlib.sha256(library[n << page : min(n + 1 << page, end)]).digest() for n in range(pages))
+    return end == place and b"".join(wanted) == library[directory + hashes :][: 32 * pages]
+
+
 def main(wheel: str) -> None:
     assert wheel.endswith("-cp310-abi3-macosx_11_0_arm64.whl"), f"{wheel} has other tags"
     with zipfile.ZipFile(wheel) as members:
@@ -64,7 +73,9 @@ def main(wheel: str) -> None:
     assert (platform, least) == (MACOS, 11 << 16), f"built for platform {platform}, version {least:#x}"
     libraries = [body[24:].split(b"\0")[0].decode() for number, body in found if number == LOAD_DYLIB]
     assert libraries[0] == SYSTEM and UNUSED.issuperset(libraries[1:]), f"needs {libraries}"
-    assert any(number == SIGNATURE for number, _ in found), "not signed, and arm64 loads nothing without a signature"
+    signatures = [struct.unpack_from("<I", body, 8)[0] for number, body in found if number == SIGNATURE]
+    assert signatures, "not signed, and arm64 loads nothing without a signature"
+    assert signed(library, signatures[0]), "changed after it was signed"
     tables = next(struct.unpack_from("<6I", body, 16) for number, body in found if number == BINDINGS)
     names = {one for start, size in zip(tables[::2], tables[1::2]) for one in bound(library[start : start + size])}
     python = sorted(name for name, owner in names if owner == IN_ANY)
