@@ -2,7 +2,7 @@
 //! everywhere, read by the table.
 
 use gumball_engine::unstable::{Field, Parameter, Parameters};
-use gumball_engine::{Error, FilterOrder, Mark, SamplingParams};
+use gumball_engine::{Error, FilterOrder, LogprobsParams, Mark, SamplingParams};
 use js_sys::{Array, Map};
 use wasm_bindgen::prelude::*;
 
@@ -71,6 +71,9 @@ fn set(field: Field<'_>, it: &JsValue, name: &'static str) -> Result<()> {
         Field::Loops(field) => *field = Some(part(it, name)?),
         Field::Watermark(field) if *it == JsValue::FALSE => *field = Mark::Off,
         Field::Watermark(field) => *field = Mark::Own(part(it, name)?),
+        Field::Logprobs(field) if it.as_f64().is_some() => {
+            *field = Some(LogprobsParams { top_n: integer(it, name)?, ..Default::default() });
+        }
         Field::Logprobs(field) => *field = Some(part(it, name)?),
     }
     Ok(())

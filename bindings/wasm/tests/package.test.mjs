@@ -130,6 +130,10 @@ test("logprobs come with a row", () => {
   assert.deepEqual([...out.top_ids[0]], top.map((one) => one.id));
   assert.deepEqual([...out.id_logprobs[0]], ids.map((one) => one.logprob));
   refuses(() => pool.admit({ logprobs: { top_n: 4 } }), { parameter: "logprobs.top_n", value: "4" });
+  const short = new Sampler({ ...params, logprobs: 3 }, VOCAB);
+  short.sample(row());
+  assert.deepEqual(short.logprobs.top, top);
+  refuses(() => new Sampler({ logprobs: 1.5 }, VOCAB), { parameter: "logprobs", value: "1.5" });
 });
 
 test("a row of probabilities is drawn from as one", () => {
