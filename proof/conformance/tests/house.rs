@@ -323,6 +323,17 @@ fn each_peers_name_on_the_page_leads_to_the_parameter_that_it_maps_to() {
 }
 
 #[test]
+fn a_crate_of_the_registry_has_both_licences() {
+    for folder in members() {
+        let text = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            let is_there = folder.join(licence).exists();
+            assert!(is_there || text.contains("publish = false"), "{} lacks {licence}", folder.display());
+        }
+    }
+}
+
+#[test]
 fn unsafe_stays_where_it_may_be() {
     for folder in members() {
         let (name, _) = manifest(&folder);
