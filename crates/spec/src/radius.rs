@@ -185,6 +185,8 @@ fn sees_all(params: &SamplingParams, place: usize) -> bool {
 pub struct Limits {
     /// Twice how far until the token itself may be cut off.
     pub leaves: f32,
+    /// Twice how far until another token may be the row's first, if that is the only one kept; else -inf.
+    leads: f32,
     /// The least kept logit.
     least: f32,
     /// Whether the kept tokens are as many as top-k keeps.
@@ -206,8 +208,10 @@ impl Limits {
         const NONE: [f32; 2] = [f32::NEG_INFINITY; 2];
         let Facts { first, own, least, next, count, lz: [lz, lz_of_squares], .. } = *facts;
         let (h, thresholds) = (1.0 / s, Thresholds { stay: NONE, out: NONE });
-        let mut limits =
-            Self { leaves: f32::INFINITY, least, is_full: false, first, thresholds, given: None, s, h };
+        // The filters of which a radius is known keep their first token.
+        let leads = if count == 1 { own - next } else { f32::NEG_INFINITY };
+        let leaves = f32::INFINITY;
+        let mut limits = Self { leaves, leads, least, is_full: false, first, thresholds, given: None, s, h };
         let mut most = usize::MAX;
         for (place, filter) in params.filters(vocab).enumerate() {
             let sees_all = sees_all(params, place);
@@ -255,6 +259,7 @@ impl Limits {
             let leaves = (((own - first) * s) - stay.1) * h;
             limits.leaves = limits.leaves.min(leaves / (1 + stay.0) as f32);
         }
+        limits.leaves = limits.leaves.max(limits.leads);
         limits
     }
 
@@ -273,7 +278,8 @@ impl Limits {
         let least = self.logit(stay, until);
         let (mass, count) = if least <= self.first { above(least) } else { (0, 0) };
         let stay = (count < most).then_some(mass - (mass >> MASS_SLACK));
-        self.leaves = until.min(token_leaves(fraction_to_u32(params.top_p), facts, stay, self.s) * self.h);
+        let leaves = token_leaves(fraction_to_u32(params.top_p), facts, stay, self.s) * self.h;
+        self.leaves = until.min(leaves).max(self.leads);
     }
 
     /// Returns the least logit of the tokens that top-p may be given before others have moved by half of

@@ -36,8 +36,10 @@ struct RadiusThresholds {
 
 // How far logits may move before the filters let another token win.
 struct RadiusLimits {
-    // Twice how far until the token itself may be cut off.
+    // Twice how far until the token itself may be cut off. If it alone is kept: twice how far until another one is the
+    // row's first; else -inf.
     float leaves;
+    float leads;
     float first;
     // The least kept logit; the largest one that is not kept.
     float least;
@@ -63,10 +65,13 @@ struct RadiusLimits {
         return max_f32(max_f32(by_count, (thresholds.out[0] - y) * h), (thresholds.out[1] - y) * h / 2.0f);
     }
 
-    // Returns the least logit of the tokens that top-p may be given before others have moved by half of `twice`.
-    DEVICE_MEMBER float least_given(float twice) const {
-        return given_most != 0 ? first + fmaxf(given.out[0] * h - twice, given.out[1] * h - 2.0f * twice) : -INF_F32;
+    // Returns the logit of thresholds of y that have moved up by `by`, the second one by twice that.
+    DEVICE_MEMBER float logit(const float (&y)[2], float by) const {
+        return first + fmaxf(y[0] * h + by, y[1] * h + 2.0f * by);
     }
+
+    // Returns the least logit of the tokens that top-p may be given before others have moved by half of `twice`.
+    DEVICE_MEMBER float least_given(float twice) const { return given_most != 0 ? logit(given.out, -twice) : -INF_F32; }
 };
 
 // `stay`, where nothing is known of what top-p is given but the kept tokens.
@@ -211,6 +216,9 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
             }
         }
     }
+    // The filters of which a radius is known keep their first token.
+    limits.leads = is_cut && kept_count == 1 ? own - limits.next : -INF_F32;
+    limits.leaves = fmaxf(limits.leaves, limits.leads);
     return limits;
 }
 
@@ -285,14 +293,13 @@ DEVICE NearerTokens nearer_tokens(const V& view, const RowRecords& records, cons
 template <class V>
 DEVICE float until_cut_off(const V& view, const Maxima& maxima, const RadiusLimits& limits, u32 top_p, float own,
                            float until, RowReduceStorage& reduce) {
-    const float least =
-        limits.first + fmaxf(limits.given.stay[0] * limits.h + until, limits.given.stay[1] * limits.h + 2.0f * until);
+    const float least = limits.logit(limits.given.stay, until);
     SetMass above{0, 0};
     if (least <= limits.first) {
         above = mass_above(view, maxima, limits, least, limits.s, reduce);
     }
     const u64 stay = above.count < limits.given_most ? above.mass - (above.mass >> MASS_SLACK) : UNKNOWN_MASS;
-    return fminf(until, bits_until_cut_off(top_p, limits, own, stay) * limits.h);
+    return fmaxf(fminf(until, bits_until_cut_off(top_p, limits, own, stay) * limits.h), limits.leads);
 }
 
 // Returns whether top-p holds out all tokens whose logits are at most `most` until others have moved by half of

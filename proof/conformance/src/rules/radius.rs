@@ -17,6 +17,7 @@ rules!(radius_rules:
     L7 tokens_that_are_not_kept_count_where_filters_do_not_hold_them,
     L7 min_p_before_top_p_bounds_what_stays_behind_the_token,
     L7 thresholds_of_probabilities_have_the_radius_of_the_cut,
+    L7 a_first_token_that_alone_is_kept_stays_until_it_is_overtaken,
     L7 a_forced_token_and_one_alone_have_no_bound,
     L7 a_known_token_and_what_no_rule_names_have_the_radius_0,
     L7 an_empty_row_has_none,
@@ -268,6 +269,22 @@ fn thresholds_of_probabilities_have_the_radius_of_the_cut(check: &Check<'_>) {
         let sign = |id: usize| if ups.contains(&id) { 1.0 } else { -1.0 };
         let moved: Vec<f32> = row.iter().enumerate().map(|(id, z)| z + sign(id) * radius * 1.2).collect();
         assert_eq!(check.sees(&with_row(&of(seed.into()), &moved)).token, 0, "{params:?}");
+    }
+}
+
+fn a_first_token_that_alone_is_kept_stays_until_it_is_overtaken(check: &Check<'_>) {
+    // The second token is 3 below; so low a temperature leaves no other's score near.
+    let mut row = [-9.0f32; 40];
+    row[..2].copy_from_slice(&[4.0, 1.0]);
+    let plain = || SamplingParams { temperature: 0.001, temperature_last: true, ..SamplingParams::default() };
+    for params in [
+        SamplingParams { p_less: true, ..plain() },
+        SamplingParams { top_a: 0.9, ..plain() },
+        SamplingParams { min_p: 1.0, ..plain() },
+        SamplingParams { p_less: true, top_p: 0.5, order: FilterOrder::List(vec![PLess, TopP]), ..plain() },
+    ] {
+        let (token, radius) = radius_of(check, &Case::of(&row, asking(params.clone())));
+        assert_eq!((token, radius > 1.48 && radius < 1.5), (0, true), "{radius}, {params:?}");
     }
 }
 
