@@ -59,7 +59,7 @@ def signed(library: bytes, place: int) -> bool:
     directory = place + struct.unpack_from(">I", library, place + 16)[0]
     hashes, pages, end, page = struct.unpack_from(">I8x2I3xB", library, directory + 16)
     wanted = (hashlib.sha256(library[n << page : min(n + 1 << page, end)]).digest() for n in range(pages))
-    return end == place and b"".join(wanted) == library[directory + hashes :][: 32 * pages]
+    return end == place and pages == -(-end >> page) and b"".join(wanted) == library[directory + hashes :][: 32 * pages]
 
 
 def main(wheel: str) -> None:
