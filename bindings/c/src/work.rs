@@ -49,7 +49,7 @@ pub enum WorkKind {
 }
 
 /// Which requests a step in a graph of the program serves: without filters, with min-p alone, with top-k
-/// first, up to 256, with top-p after that, with top-p first, with edits, bitmasks and the logprob of the
+/// first, up to 320, with top-p after that, with top-p first, with edits, bitmasks and the logprob of the
 /// emitted token, or all; each variant also serves the requests of the variants before it.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

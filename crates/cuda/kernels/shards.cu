@@ -56,6 +56,8 @@ struct Agreed {
     bool has_failed;
 };
 
+static_assert(SHARD_WORD_KEYS + 2 * MAX_LISTED_TOP_K <= SHARD_WORDS, "a rank may send as many keys as a list has");
+
 struct ListStorage {
     CandidateList list;
     // How many tokens each rank lists, and their keys.
@@ -63,6 +65,7 @@ struct ListStorage {
     u64 keys[MAX_SURVEYED_RANKS][MAX_LISTED_TOP_K];
     ListDraw list_draw;
     u32 searched;
+    ReduceStorage reduce;
 };
 
 struct NoListStorage {};
@@ -303,7 +306,7 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     const RowSummary summary = summarise_row(storage.summary, records, false);
     u32 count = 0;
     if (summary.first_key != 0) {
-        list_first_tokens(list, lists.searched, records, shard, summary, step.vocab, k, log2e_over_t);
+        list_first_tokens(list, lists.searched, lists.reduce, records, shard, summary, step.vocab, k, log2e_over_t);
         count = list.count() < k ? list.count() : k;
     }
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
@@ -353,11 +356,14 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     }
     compute_gains(list, total, log2e_over_t);
     draw_arrivals(list, race_stream(params, inputs.state), threadIdx.x, blockDim.x);
-    // RAW on gains and arrivals: all threads wrote them, all threads read them.
+    // The merged list is in order.
+    for (u32 i = threadIdx.x; i < total; i += blockDim.x) {
+        list.ordered[i] = list.keys[i];
+        list.from[i] = (unsigned short)i;
+    }
+    // RAW on gains, arrivals, ordered, from: all threads wrote them, all threads read them.
     __syncthreads();
-    rank_candidates(list, blockDim.x);
-    // RAW on ordered, masses, from: all threads wrote them, warp 0 reads them.
-    __syncthreads();
+    weigh_prefixes(lists.reduce, list);
     draw_from_candidates(
         lists.list_draw, list, inputs.chain, inputs.scales, 0, [&]() INLINE { return xtc_acts(params, inputs.state); },
         [](u32, bool) INLINE {}, []() INLINE {});

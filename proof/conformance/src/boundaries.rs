@@ -22,8 +22,9 @@ use crate::rows::{self, Words};
 use crate::softmax;
 
 /// Limits of lists in the kernels, in tokens or in tiles: parts of a row that blocks share, the most tokens
-/// that the host hands to a candidate list, and the capacity of that list.
-const LIST_LIMITS: [usize; 3] = [64, MOST_LISTED, 416];
+/// of a list that are sorted without bins, the largest top-k for which a list is tried, and the capacity of
+/// that list.
+const LIST_LIMITS: [usize; 4] = [64, 96, MOST_LISTED, 416];
 
 /// Limits of the search for a nucleus, in tokens: half of its list, the tiles that it opens, and its list.
 const SEARCH_LIMITS: [usize; 3] = [1024, 1536, 2048];

@@ -22,11 +22,14 @@
 //             if the bins reach the goal:
 //                 threshold = just below the bin that reaches it; list the first tokens that reach the threshold
 //                 if the list is short enough: success; if it is hopelessly long, or most first tokens are equal: fail
-//                 if all tokens count already, or the goal is a mass: range = the neighbourhood of that bin
+//                 if the first two count, and the goal is a mass: fail if they are far too many, or if the bins are
+//                     those of such a neighbourhood: range = the neighbourhood of that bin
+//                 if all tokens count already: range = the neighbourhood of that bin
 //                 if the first two count: from now on all tokens of the open tiles count, from this threshold up
 //             otherwise, if the second tokens count already or cannot suffice:
 //                 extend the range down to the least maximum; if it is there: list all first tokens, or fail
-//                 if the tiles may hold too many others: from now on all tokens count, as far as RELEVANT_SPAN
+//                 if the tiles may hold too many others: from now on all tokens count, first down to the least maximum,
+//                     then as far as RELEVANT_SPAN
 //             from now on the second tokens count, unless the range was extended
 //     gather_others: read the open tiles, and list their other tokens that reach the threshold
 #pragma once
@@ -79,7 +82,8 @@ struct CandidateList {
         struct {
             // The keys of the first tokens of open tiles: tiles of which other tokens may reach the threshold.
             u64 open[MAX_CANDIDATES];
-            // The sum of the amounts in each bin, the bin of the highest logits first.
+            // The sum of the amounts in each bin, the bin of the highest logits first. rank_in_bins uses it and
+            // `weights` once more while it writes `ordered` and `from`, which overlap neither.
             alignas(16) u32 bins[BINS];
             union {
                 // The weights of the other tokens, by their index in `keys`.
@@ -232,6 +236,13 @@ DEVICE bool begin_alike(CandidateList& candidates, const RowRecords& records, u3
     return 2 * alike > tiles && above < count && middle > MASKED_VALUE;
 }
 
+// About how many tokens besides the tiles' first ones reach a logit, if two or more do in `open` of the tiles: in a row
+// of many tiles within a tenth of what random tiles have, up to three tokens a tile.
+DEVICE u32 tokens_beyond_first(u32 open, u32 tiles) {
+    const u32 beyond_second = open * open / tiles;
+    return open + beyond_second + beyond_second * open / tiles;
+}
+
 // Finds a threshold at which the amounts of tokens reach a goal. Lists the tiles' first tokens that reach it, if
 // possible at most `limit`. A tile's first token has the amount `goal_policy.amount(maximum, sum)`. Its second token
 // has the amount `goal_policy.other_amount(logit)`, if second tokens count. If all amounts together miss the goal,
@@ -252,6 +263,8 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
     Counted counted = COUNTS_FIRSTS;
     // How many tiles are listed as open.
     u32 open = 0;
+    // Whether the bins divide the neighbourhood of the threshold.
+    bool is_fine = false;
     u32* const token_bins = Goal::HAS_COUNT_GOAL ? candidates.count_bins : candidates.bins;
     // Whether a number of tokens is to be found by their ids, which is known before all tokens count.
     auto are_alike = [&](Counted counted) INLINE {
@@ -331,7 +344,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 most = firsts + OTHERS_OF_OPEN * open <= MAX_CANDIDATES ? limit : 0;
             } else if (counted == COUNTS_SECONDS) {
                 // The more open tiles there are, the more of them hold third tokens.
-                count = firsts + (Goal::ACCEPTS_ALL ? 2 : 1) * open;
+                count = firsts + (Goal::ACCEPTS_ALL ? 2 * open : tokens_beyond_first(open, records.tiles));
             }
             const bool is_short = count <= most || (round == MAX_ROUNDS && firsts <= MAX_CANDIDATES);
             if (is_short && (counted == COUNTS_FIRSTS || !Goal::ACCEPTS_ALL)) {
@@ -344,7 +357,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             if (is_short) {
                 return true;
             }
-            if (counted == COUNTS_SECONDS && goal_policy.gives_up(count)) {
+            if (counted == COUNTS_SECONDS && goal_policy.gives_up(count, is_fine)) {
                 return false;
             }
             if (Goal::ACCEPTS_ALL && counted == COUNTS_SECONDS && firsts <= MAX_CANDIDATES) {
@@ -356,13 +369,14 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 // Most of the tokens lie in one bin: the next round divides its neighbourhood more finely.
                 low += (lowest - 0.5f) * part;
                 width = 2.0f * part;
+                is_fine = true;
             } else {
                 counted = COUNTS_SECONDS;
             }
         } else if (bin == BINS && counted == COUNTS_FIRSTS) {
             // The bins hold at least half of the goal, and the second tokens may add the rest.
             counted = COUNTS_SECONDS;
-        } else if (low > widest && counted != COUNTS_ALL) {
+        } else if (low > widest) {
             low = widest;
             width = top - low;
         } else if (Goal::ACCEPTS_ALL && !are_alike(counted)) {
@@ -379,8 +393,10 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 return true;
             }
             counted = COUNTS_ALL;
-            low = top - RELEVANT_SPAN;
-            width = RELEVANT_SPAN;
+            // Usually few more tokens than the goal reach the least of the first ones, and each adds to a bin.
+            low = max_f32(widest, top - RELEVANT_SPAN);
+            widest = top - RELEVANT_SPAN;
+            width = top - low;
         } else {
             return false;
         }
@@ -438,7 +454,7 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, const Threshol
 #pragma unroll 1
     for (u32 i = start + lane; i < end; i += 32) {
         u64 own = candidates.keys[i], q = MAX_WEIGHT;
-#pragma unroll 1
+#pragma unroll 4
         for (u32 j = start; j < end; j++) {
             q += candidates.keys[j] > own ? candidates.weights[j] : 0;
         }

@@ -206,7 +206,10 @@ DEVICE bool bracket_goal(const SearchedRow<V>& set, u32 margin) {
     u32 to = from + chunk < LEVELS ? from + chunk : LEVELS;
     auto add = [&](ApproxSums& sum, u32 level) INLINE {
         u32 own = counts[level];
-        float weight = order.weight(levels.middle(order.nearest ? level / 2 : level), order.nearest && level % 2 == 1);
+        float weight = 0.0f;
+        if (by_mass) {
+            weight = order.weight(levels.middle(order.nearest ? level / 2 : level), order.nearest && level % 2 == 1);
+        }
         float mass = int_to_float((int)own) * weight;
         sum.add(ApproxSums{own, mass, mass * weight}, true);
     };

@@ -104,7 +104,8 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
         z[j] = clean(z[j]);
         bool competes = (z[j] >= cut.low()) & (z[j] <= first.first);
-        logs[j] = competes ? log2_weight_minus(z[j], log2e_over_t, logs[j]) : -INF_F32;
+        // Not -inf, whose bound would be NaN.
+        logs[j] = competes ? log2_weight_minus(z[j], log2e_over_t, logs[j]) : -MAX_F32;
         most = max_f32(most, logs[j]);
     }
     u64 best = 0;

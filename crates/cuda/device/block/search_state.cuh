@@ -10,11 +10,11 @@
 
 #define LEVELS 2048
 
-// Returns the least logit that passes, by a warp. `first` passes, and so does every logit above one that passes.
+// Returns the least float that passes, by a warp. `fails` and `high` are the ordered bits of one that fails and of one
+// that passes. Every float above one that passes does, too.
 template <class Passes>
-DEVICE float least_passing_logit(float first, Passes passes) {
-    u32 fails = ordered_bits(MASKED_VALUE), high = ordered_bits(first);
-    // Each round tests 32 logits at once: seven rounds suffice for all floats.
+DEVICE float least_passing_float(u32 fails, u32 high, Passes passes) {
+    // Each round tests 32 floats at once: seven rounds suffice for all floats.
     while (high - fails > 32) {
         u64 width = high - fails;
         u32 lane = lane_id();
@@ -32,6 +32,12 @@ DEVICE float least_passing_logit(float first, Passes passes) {
     u32 candidate = fails + 1 + lane_id();
     u32 passing = __ballot_sync(FULL_MASK, candidate >= high || passes(from_ordered_bits(candidate)));
     return from_ordered_bits(fails + __ffs((int)passing));
+}
+
+// Returns the least logit that passes, by a warp. `first` passes, and so does every logit above one that passes.
+template <class Passes>
+DEVICE float least_passing_logit(float first, Passes passes) {
+    return least_passing_float(ordered_bits(MASKED_VALUE), ordered_bits(first), passes);
 }
 
 // An order of tokens by a value, the largest first: by the logit, or by how near the surprise is to the entropy (F3).
@@ -136,16 +142,7 @@ struct LevelRange : LevelDivision {
         if (found) {
             return from_ordered_bits(base + __ffs((int)passing) - 1);
         }
-        // Values are distances in the order of typical-p, so they may be below every token's value.
-        u32 least = ordered_bits(to.value), passed = ordered_bits(top);
-#pragma unroll 1
-        while (least < passed) {
-            u32 middle = least + (passed - least) / 2;
-            bool does = passes(from_ordered_bits(middle));
-            passed = does ? middle : passed;
-            least = does ? least : middle + 1;
-        }
-        return from_ordered_bits(passed);
+        return least_passing_float(ordered_bits(to.value) - 1, ordered_bits(top), passes);
     }
 
     // Divides the range into levels, by one thread, once its ends are set. `by_values` says that its lower end

@@ -16,7 +16,8 @@
 //
 //     one visit to the records: a logit that k tokens reach; a logit whose tokens weigh the upper bound of G
 //     list all tokens that reach the higher of the two: a short nucleus, otherwise the first k
-//     each listed token: index = number of tokens before it; prefix mass = sum of their gains and its own
+//     each listed token: index = number of tokens before it, in a short list by comparing it with all, in a long one by
+//         bins of logits; prefix mass = sum of their gains and its own
 //     one warp: applies the filters to the list
 //
 // A gain is the amount that a token adds to the mass of the prefix that it ends (M4). A first token's gain follows from
@@ -77,7 +78,7 @@ struct CountGoal {
 
     DEVICE_MEMBER u32 amount(float, u64) { return 1; }
     DEVICE_MEMBER u32 other_amount(float) const { return 1; }
-    DEVICE_MEMBER bool gives_up(u32) const { return false; }
+    DEVICE_MEMBER bool gives_up(u32, bool) const { return false; }
     // Whether a row that reaches the goal certainly has more candidates than `capacity`. The host limits the counts
     // that it knows; a count from a column in device memory can be any number.
     DEVICE_MEMBER bool exceeds(u32 capacity) const { return count > capacity; }
@@ -122,9 +123,11 @@ struct MassGoal {
         own += tile_mass(tile_factor(maximum, first, log2e_over_t), sum);
         return other_amount(maximum);
     }
-    // Whether to stop looking for a threshold: `count` exceeds the list's capacity by more than a quarter. One bin
-    // seldom holds a surplus of that size, and a search takes less time than another round.
-    DEVICE_MEMBER bool gives_up(u32 count) const { return count > MAX_CANDIDATES + MAX_CANDIDATES / 4; }
+    // Whether to stop looking for a threshold that `count` tokens reach, which exceeds the list's capacity: by more
+    // than a quarter, or at all once the bins are fine. A search takes less time than another round.
+    DEVICE_MEMBER bool gives_up(u32 count, bool is_fine) const {
+        return is_fine || count > MAX_CANDIDATES + MAX_CANDIDATES / 4;
+    }
     // The number of tokens that make up the mass is unknown before they are read.
     DEVICE_MEMBER bool exceeds(u32) const { return false; }
     DEVICE_MEMBER void publish_mass() {
@@ -147,7 +150,7 @@ struct CountOrMassGoal : MassGoal {
     u32 count;
 
     DEVICE_MEMBER CountOrMassGoal(const MassGoal& mass, u32 count) : MassGoal(mass), count(count) {}
-    DEVICE_MEMBER bool gives_up(u32) const { return false; }
+    DEVICE_MEMBER bool gives_up(u32, bool) const { return false; }
     DEVICE_MEMBER u32 count_goal() const { return count; }
 };
 
@@ -168,13 +171,16 @@ struct alignas(16) U64x2 {
     u64 of[2];
 };
 
-// Sorts the listed tokens by rank and computes the mass of the prefix that each ends; by the block's first `threads`
+// Up to this many tokens a list is sorted by comparing every pair of them.
+#define FEW_CANDIDATES 96
+
+// Sorts few listed tokens by rank and computes the mass of the prefix that each ends; by the block's first `threads`
 // threads.
 //
 //     a group of 1 to 32 threads per token: each thread compares the token's key with its share of all keys
 //         before = the number of larger keys; mass = the sum of their gains
 //     the group adds up its threads' results; its first thread writes the token to index `before`
-DEVICE void rank_candidates(CandidateList& list, u32 threads) {
+DEVICE void rank_few(CandidateList& list, u32 threads) {
     u32 count = list.count();
     // The threads per token are a power of two up to 32: as many as `threads` allows, while each of them still compares
     // at least two pairs of keys.
@@ -206,6 +212,108 @@ DEVICE void rank_candidates(CandidateList& list, u32 threads) {
             list.masses[before] = mass + list.gains[i];
             list.from[before] = (unsigned short)i;
         }
+    }
+}
+
+// Sorts many listed tokens, of which `first` is the largest logit; by all threads of the block. Not inlined, so that
+// its registers do not add to the registers of other rows' code.
+//
+//     divide the range of their logits into 256 bins; count the tokens of each
+//     index = number of tokens in the bins before, and of those in its own bin that are before it
+DEVICE_NOINLINE void rank_in_bins(ReduceStorage& storage, CandidateList& list, float first) {
+    const u32 count = list.count();
+    u32* const bins = list.bins;
+    // The listed tokens, bin by bin.
+    u32* const sorted = list.weights;
+    u64 least = 0;
+    // The barriers in `block_max` lie between this and the first token that is counted.
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
+        bins[i] = 0;
+    }
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        const u64 own = ~list.keys[i];
+        least = own > least ? own : least;
+    }
+    const HeightScale height_scale(first);
+    const float top = height_scale.height(first),
+                low = max_f32(height_scale.height(key_logit(~block_max(storage, least))), top - RELEVANT_SPAN),
+                scale = power_of_two_scale(max_f32(top - low, 1e-20f), LOG_BINS);
+    // Each step is monotone, so a lower logit has no earlier bin.
+    auto bin_of = [&](u64 key) INLINE {
+        const float position = max_f32((height_scale.height(key_logit(key)) - low) * scale, 0.0f);
+        return BINS - 1 - (u32)fminf(position, BINS - 1);
+    };
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        atomicAdd(&bins[bin_of(list.keys[i])], 1u);
+    }
+    // RAW on the bins: all threads added to them, warp 0 reads them.
+    __syncthreads();
+    if (warp_id() == 0) {
+        u32 before = 0;
+#pragma unroll 1
+        for (u32 i = lane_id(); i < BINS; i += 32) {
+            u32 upto = bins[i];
+            const u32 own = upto;
+#pragma unroll
+            for (u32 delta = 1; delta < 32; delta *= 2) {
+                const u32 other = __shfl_up_sync(FULL_MASK, upto, delta);
+                upto += lane_id() >= delta ? other : 0;
+            }
+            bins[i] = before + upto - own;
+            before += __shfl_sync(FULL_MASK, upto, 31);
+        }
+    }
+    // RAW on the bins: warp 0 wrote where each begins, all threads move that to where it ends.
+    __syncthreads();
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        sorted[atomicAdd(&bins[bin_of(list.keys[i])], 1u)] = i;
+    }
+    // RAW on the bins and `sorted`: all threads wrote them, all threads read them.
+    __syncthreads();
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        const u64 own = list.keys[i];
+        const u32 bin = bin_of(own), start = bin == 0 ? 0 : bins[bin - 1], end = bins[bin];
+        u32 before = start;
+#pragma unroll 4
+        for (u32 j = start; j < end; j++) {
+            before += list.keys[sorted[j]] > own;
+        }
+        list.ordered[before] = own;
+        list.from[before] = (unsigned short)i;
+    }
+}
+
+// Computes the mass of the prefix that each token of a sorted list ends; by all threads of the block. A barrier must
+// precede.
+DEVICE void weigh_prefixes(ReduceStorage& storage, CandidateList& list) {
+    const u32 count = list.count();
+    u64 before = 0;
+#pragma unroll 1
+    for (u32 start = 0; start < count; start += blockDim.x) {
+        const u32 i = start + threadIdx.x;
+        const u64 own = i < count ? list.gains[list.from[i]] : 0;
+        const BlockScan gains = block_scan(storage, own);
+        if (i < count) {
+            list.masses[i] = before + gains.before + own;
+        }
+        before += gains.total;
+    }
+    // RAW on masses: all threads wrote them, warp 0 reads them.
+    __syncthreads();
+}
+
+// Sorts the list, whose largest logit is `first`; called by all threads. The first `threads` of them sort up to
+// FEW_CANDIDATES tokens, and compute the masses; all of them sort more, without the masses (`weigh_prefixes`).
+DEVICE void rank_candidates(ReduceStorage& storage, CandidateList& list, float first, u32 threads) {
+    if (list.count() > FEW_CANDIDATES) {
+        rank_in_bins(storage, list, first);
+    } else if (threadIdx.x < threads) {
+        rank_few(list, threads);
     }
 }
 
@@ -325,13 +433,13 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
 
 // Lists the first tokens of a row, in order: at least all that the filters keep. Draws their arrivals with
 // DRAWS_ARRIVALS. Returns false in every thread if the kept tokens may be more than the list holds. The request must
-// have FEATURE_CANDIDATES. The list must be cleared, with a barrier
-// between. Warp 0 gets the row's approximate mass in `mass`, or 0 if no filter needs it or the list holds the whole
-// row.
+// have FEATURE_CANDIDATES. The list must be cleared, with a barrier between. Warp 0 gets the row's approximate mass in
+// `mass`, or 0 if no filter needs it or the list holds the whole row.
 //
 //     threshold = a logit that enough tokens reach, by the records; any logit reaches it if vocab <= MAX_CANDIDATES
 //     list the maxima that reach it; then read the tiles that may have further tokens, and list these
-//     the last warps draw arrivals while the first ones rank the tokens and sum prefix masses
+//     a short list: the last warps draw arrivals while the first ones rank the tokens and sum prefix masses
+//     a long one: all warps draw, then rank, then sum
 template <bool DRAWS_ARRIVALS, class V>
 DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowRecords& records, const V& view,
                             const FilterChain& chain, const RngStream& rng, const RowSummary& summary,
@@ -370,9 +478,10 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
     if (!found) {
         return reject_list();
     }
-    // The last warps draw arrivals while the others rank the tokens.
+    // The last warps draw arrivals while the others rank few tokens.
+    const bool is_long = list.count() > FEW_CANDIDATES;
     u32 drawing = (list.other_count + 31) / 32 < warp_count() / 2 ? (list.other_count + 31) / 32 : warp_count() / 2;
-    drawing = DRAWS_ARRIVALS ? drawing : 0;
+    drawing = DRAWS_ARRIVALS && !is_long ? drawing : 0;
     u32 ranking = blockDim.x - 32 * drawing;
     if (!DRAWS_ARRIVALS) {
         // The caller draws nothing.
@@ -381,11 +490,13 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
     } else if (threadIdx.x >= ranking) {
         draw_arrivals(list, rng, threadIdx.x - ranking, 32 * drawing);
     }
-    if (threadIdx.x < ranking) {
-        rank_candidates(list, ranking);
-    }
+    rank_candidates(storage.search.reduce, list, first, ranking);
     // RAW on ordered, masses, from, log2_arrivals: all warps wrote elements, warp 0 draws from them, others may rank
+    // them, and all read `from` in weigh_prefixes. WAR on the bins and weights: all threads read them, masses overwrite
     // them.
     __syncthreads();
+    if (is_long) {
+        weigh_prefixes(storage.search.reduce, list);
+    }
     return true;
 }

@@ -301,20 +301,23 @@ DEVICE_NOINLINE bool draw_token_and_test(const Step& step, u32 row, int slot, u6
     return true;
 }
 
-// Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list. The
-// results are in `storage`. Not inlined, so that its registers do not add to the registers of other rows' code.
+// Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list.
+// `first` is the key of the row's first token, or 0 if the id in it is unknown. The results are in `storage`. Not
+// inlined, so that its registers do not add to the registers of other rows' code.
 template <class T, bool EDITED>
-DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool draws, Scales scales,
+DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool draws, u64 first, Scales scales,
                                     DrawStorage& storage) {
-    // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
-    __syncthreads();
-    RowSummary summary = summarise_row(storage.summary, RowRecords(step, row, false), true);
+    if (first == 0) {
+        // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
+        __syncthreads();
+        first = summarise_row(storage.summary, RowRecords(step, row, false), true).first_key;
+    }
     if (draws && draws_without_cut(step, step.params[slot]) &&
         TestedChain(step.params[slot].filter_chain).before != 0 &&
-        draw_token_and_test<T, EDITED>(step, row, slot, summary.first_key, scales, storage)) {
+        draw_token_and_test<T, EDITED>(step, row, slot, first, scales, storage)) {
         return;
     }
-    filter_and_race<T, EDITED>(step, row, slot, draws, summary.first_key, scales, storage);
+    filter_and_race<T, EDITED>(step, row, slot, draws, first, scales, storage);
 }
 
 // Draws from the row's candidate list. Returns whether the list decides the row; otherwise the row must be searched.
@@ -388,7 +391,8 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     DrawStorage& storage = f.storage.draw;
     // The barrier inside also serves what was loaded before the wait: all threads wrote parts of it, and all read it
     // from here on (RAW).
-    RowSummary summary = summarise_row(storage.summary, records, Policy::EVERYTHING || f.features & FEATURE_GREEDY);
+    const bool has_id = Policy::EVERYTHING || f.features & FEATURE_GREEDY || !(f.features & FEATURE_CANDIDATES);
+    RowSummary summary = summarise_row(storage.summary, records, has_id);
     const u64 first = summary.first_key;
     if (threadIdx.x == 0) {
         inputs.add_status(summary);
@@ -442,7 +446,8 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         bool drawn = inputs.forced < 0 && (filters & 15) == FILTER_TOP_P && draws_without_cut(step, f.params) &&
                      draw_token_and_test<T, Policy::EDITS>(step, f.row, inputs.slot, first, inputs.scales, storage);
         if (!drawn) {
-            draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, inputs.scales, storage);
+            draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, has_id ? first : 0,
+                                             inputs.scales, storage);
         }
         outcome = RowOutcome(storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu);
     } else {

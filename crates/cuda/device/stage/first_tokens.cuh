@@ -89,10 +89,10 @@ DEVICE void search_first_tokens(CandidateList& list, u32& count, const RowRecord
 }
 
 // Lists the first k tokens of a row, in order in `list.ordered`. The list must be cleared, with a barrier between.
-// `count` is shared memory. Other fields of the list but the number of tokens mean nothing.
+// `count` and `reduce` are shared memory. Other fields of the list but the number of tokens mean nothing.
 template <class V>
-DEVICE void list_first_tokens(CandidateList& list, u32& count, const RowRecords& records, const V& view,
-                              const RowSummary& summary, u32 vocab, u32 k, float log2e_over_t) {
+DEVICE void list_first_tokens(CandidateList& list, u32& count, ReduceStorage& reduce, const RowRecords& records,
+                              const V& view, const RowSummary& summary, u32 vocab, u32 k, float log2e_over_t) {
     const float first = key_logit(summary.first_key);
     float threshold = MIN_TOKEN_VALUE;
     bool found = true;
@@ -107,7 +107,7 @@ DEVICE void list_first_tokens(CandidateList& list, u32& count, const RowRecords&
     if (!found || !gather_others(list, view, threshold, first, log2e_over_t)) {
         search_first_tokens(list, count, records, view, first, k);
     }
-    rank_candidates(list, blockDim.x);
+    rank_candidates(reduce, list, first, blockDim.x);
     // RAW on ordered: all threads wrote elements, all threads read them.
     __syncthreads();
 }

@@ -44,7 +44,7 @@ shared! {
         /// How many words a rank may send another about such a row, and which these are: the maximum of its
         /// part; then a token's score or logit, as ordered bits, and its id, or the number of its keys, each
         /// with status bits; then keys, two words each.
-        SHARD_WORDS: u32 = 516;
+        SHARD_WORDS: u32 = 4 + 2 * gumball_spec::MOST_LISTED as u32;
         SHARD_WORD_MAXIMUM: u32 = 0;
         SHARD_WORD_BEST: u32 = 1;
         SHARD_WORD_KEYS: u32 = 3;

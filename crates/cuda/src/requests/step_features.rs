@@ -18,7 +18,7 @@ pub enum Variant {
     SurveyDraw,
     /// Greedy decoding, unfiltered sampling, and min-p as the only filter.
     Simple,
-    /// Filter chains that begin with top-p, or with top-k up to 256, and usually leave a short candidate
+    /// Filter chains that begin with top-p, or with top-k up to 320, and usually leave a short candidate
     /// list.
     Candidates,
     /// Edits, bitmasks, and the emitted token's logprob (`raw`, `edited` or `tempered`), on what `Candidates`

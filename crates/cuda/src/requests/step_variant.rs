@@ -22,10 +22,10 @@ pub enum StepVariant {
     NoFilter,
     /// Min-p as the only filter. Its kernels are those of `NoFilter`.
     MinP,
-    /// Filter chains that begin with top-k up to 256, without top-p. Other filters that kernels try on a list
+    /// Filter chains that begin with top-k up to 320, without top-p. Other filters that kernels try on a list
     /// may follow.
     TopK,
-    /// Filter chains that begin with top-k up to 256, and apply top-p to what it keeps. The kernels are those
+    /// Filter chains that begin with top-k up to 320, and apply top-p to what it keeps. The kernels are those
     /// of `TopK`.
     TopKTopP,
     /// Filter chains that begin with top-p, and top-k and top-p that act jointly.
@@ -96,8 +96,8 @@ impl StepVariant {
         match self {
             Self::NoFilter => "greedy decoding, and sampling without filters",
             Self::MinP => "min-p as the only filter",
-            Self::TopK => "chains that begin with top-k up to 256, without top-p",
-            Self::TopKTopP => "chains that begin with top-k up to 256, then top-p",
+            Self::TopK => "chains that begin with top-k up to 320, without top-p",
+            Self::TopKTopP => "chains that begin with top-k up to 320, then top-p",
             Self::TopP => "chains that begin with top-p; top-k and top-p jointly",
             Self::Edits => "penalties, biases, bans, bitmasks, the token's logprob before filters",
             Self::Full => "every request",

@@ -18,7 +18,7 @@
 use super::{Filter, LogprobMode, LogprobModes, Parameter, Parameters, SamplingParams};
 
 /// The most first tokens of a row that are listed.
-pub const MOST_LISTED: usize = 256;
+pub const MOST_LISTED: usize = 320;
 
 /// Why a request needs every logit of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

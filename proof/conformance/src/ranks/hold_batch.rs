@@ -81,7 +81,7 @@ impl Batch {
         if !self.listed {
             return own;
         }
-        let top_k = 1 + (row * 7 % self.vocab.min(256)) as i64;
+        let top_k = 1 + (row * 7 % self.vocab.min(gumball_spec::MOST_LISTED)) as i64;
         SamplingParams { top_k, order: FilterOrder::default(), ..own }
     }
 

@@ -28,12 +28,12 @@ pub(crate) fn pack_kept(rows: usize) -> Grid {
 /// Returns the launch that finishes rows: `finish_*`, `find_cut` and `verify_finish`.
 ///
 /// While rows are no more than multiprocessors, all variants but `General` get one thread per tile, because
-/// they are bound by latency: at least 256 and at most twice `threads_per_row`. `CandidatesLogprob` and
-/// `CandidatesKept` get one more warp, which draws while the others compute logprobs; their blocks have fewer
-/// threads, because each needs more registers. The candidate kernels take one block per multiprocessor there,
-/// because two on one take longer. From two rows per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`.
-/// In all other cases a block has `threads_per_row` threads. `Simple` has several blocks for each of few
-/// rows.
+/// they are bound by latency: at least 256, or `threads_per_row` where a list takes reads of tiles, and at
+/// most twice `threads_per_row`. `CandidatesLogprob` and `CandidatesKept` get one more warp, which draws
+/// while the others compute logprobs; their blocks have fewer threads, because each needs more registers. The
+/// candidate kernels take one block per multiprocessor there, because two on one take longer. From two rows
+/// per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`. In all other cases a block has
+/// `threads_per_row` threads. `Simple` has several blocks for each of few rows.
 pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
     let with_logprob = matches!(needs.variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
@@ -44,7 +44,8 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
         let drawing = if with_logprob { WARP } else { 0 };
         let most = if with_logprob { FINISH_CANDIDATES_LOGPROB_THREADS } else { FINISH_CANDIDATES_THREADS };
         let most = (most as usize).min(2 * threads_per_row);
-        (tiles.next_multiple_of(WARP) + drawing).clamp(threads_per_row.min(THREADS_OF_MANY_ROWS), most)
+        let least = if needs.variant.has_list() { threads_per_row } else { THREADS_OF_MANY_ROWS };
+        (tiles.next_multiple_of(WARP) + drawing).clamp(least.min(threads_per_row), most)
     } else {
         threads_per_row
     };
@@ -101,7 +102,9 @@ mod tests {
             let simple = tiles.map(|tiles| threads(rows, tiles, Variant::Simple));
             assert_eq!(simple, [256, 256, 288, 608, 1024, 1024, 1024]);
             let logprob = tiles.map(|tiles| threads(rows, tiles, Variant::CandidatesLogprob));
-            assert_eq!(logprob, [256, 288, 320, 640, 640, 640, 640]);
+            assert_eq!(logprob, [512, 512, 512, 640, 640, 640, 640]);
+            let listed = tiles.map(|tiles| threads(rows, tiles, Variant::Candidates));
+            assert_eq!(listed, [512, 512, 512, 608, 1024, 1024, 1024]);
             assert_eq!(threads(rows, 594, Variant::General), 512);
         }
         for variant in Variant::ALL {
