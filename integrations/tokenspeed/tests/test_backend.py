@@ -349,7 +349,7 @@ def test_a_replay_takes_the_smallest_captured_variant_that_serves_its_rows() -> 
         ("top_k_top_p", [request(1, top_k=40, top_p=0.9), request(2, top_k=5)]),
         ("top_p", [request(1, top_p=0.9), request(2, top_k=5)]),
         ("edits", [request(1, presence_penalty=0.5, top_p=0.9), request(2, top_k=5)]),
-        ("default", [request(1, top_k=300)]),
+        ("default", [request(1, top_k=400)]),
     ]
     before = made.pool.counts()["variants"]
     for step, (wanted, requests) in enumerate(cases):

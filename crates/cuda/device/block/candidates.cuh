@@ -22,10 +22,12 @@
 //             if the bins reach the goal:
 //                 threshold = just below the bin that reaches it; list the first tokens that reach the threshold
 //                 if the list is short enough: success; if it is hopelessly long, or most first tokens are equal: fail
-//                 if the first two count, and the goal is a mass: fail if they are far too many, or if the bins are
-//                     those of such a neighbourhood: range = the neighbourhood of that bin
-//                 if all tokens count already: range = the neighbourhood of that bin
-//                 if the first two count: from now on all tokens of the open tiles count, from this threshold up
+//                 if the first two count, and the goal is a mass: fail if they are far too many, or if the range is a
+//                     neighbourhood already
+//                 if all tokens count already, or the goal is a mass and the first two count: range = the neighbourhood
+//                     of that bin
+//                 otherwise, if the first two count: from now on all tokens of the open tiles count, from this
+//                     threshold up
 //             otherwise, if the second tokens count already or cannot suffice:
 //                 extend the range down to the least maximum; if it is there: list all first tokens, or fail
 //                 if the tiles may hold too many others: from now on all tokens count, first down to the least maximum,
