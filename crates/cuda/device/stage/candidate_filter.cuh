@@ -219,7 +219,7 @@ DEVICE void rank_few(CandidateList& list, u32 threads) {
 // its registers do not add to the registers of other rows' code.
 //
 //     divide the range of their logits into 256 bins; count the tokens of each
-//     index = number of tokens in the bins before, and of those in its own bin that are before it
+//     index = number of tokens in the bins before, and of larger keys in its own bin
 DEVICE_NOINLINE void rank_in_bins(ReduceStorage& storage, CandidateList& list, float first) {
     const u32 count = list.count();
     u32* const bins = list.bins;
