@@ -224,6 +224,27 @@ DEVICE float power_of_two_scale(float x, u32 power) {
     return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23);
 }
 
+// A range of heights, from `low` up, in BINS equal bins, the bin of the highest first.
+struct HeightBins {
+    float low;
+    float scale;
+
+    DEVICE_MEMBER HeightBins(float low, float width)
+        : low(low), scale(power_of_two_scale(max_f32(width, 1e-20f), LOG_BINS)) {}
+
+    // The height of a bin: 1 / scale.
+    DEVICE_MEMBER float part() const { return power_of_two_scale(scale, 0); }
+
+    // The bin of a height, BINS below the range. Each step is monotone, so a lower height has no earlier bin.
+    DEVICE_MEMBER u32 bin(float height) const {
+        const float position = (height - low) * scale;
+        return position >= 0.0f ? BINS - 1 - (u32)fminf(position, BINS - 1) : BINS;
+    }
+
+    // Where a bin ends, in bins above `low`: below every height that is in the bin, however its position was rounded.
+    DEVICE_MEMBER float end(u32 bin) const { return int_to_float((int)(BINS - 1 - bin)) - 0.0625f; }
+};
+
 // Whether most of a row's tiles begin with tokens of one logit, `candidates.middle`, and less than `count` with larger
 // ones, as far as each thread's first tile shows.
 DEVICE bool begin_alike(CandidateList& candidates, const RowRecords& records, u32 count) {
@@ -278,15 +299,11 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
     };
 #pragma unroll 1
     for (u32 round = 1; round <= MAX_ROUNDS; round++) {
-        float scale = power_of_two_scale(max_f32(width, 1e-20f), LOG_BINS), part = power_of_two_scale(scale, 0);
-        // Each step is monotone, so a higher logit has no lower position. A token below the range has none.
-        auto bin_of = [&](float z) INLINE {
-            float position = (height_scale.height(z) - low) * scale;
-            return position >= 0.0f ? BINS - 1 - (u32)fminf(position, BINS - 1) : BINS;
-        };
+        const HeightBins range(low, width);
+        const float part = range.part();
         records.for_each_with_sum([&](u32, const TileRecord& record, u64 sum) INLINE {
             auto add = [&](float z, u32 amount) INLINE {
-                const u32 bin = bin_of(z);
+                const u32 bin = range.bin(height_scale.height(z));
                 if (bin < BINS) {
                     atomicAdd(&candidates.bins[bin], amount);
                     if constexpr (Goal::HAS_COUNT_GOAL) {
@@ -302,7 +319,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         });
         if constexpr (Goal::ACCEPTS_ALL) {
             for_each_other(candidates, view, counted == COUNTS_ALL ? open : 0, [&](float z, u32) INLINE {
-                const u32 bin = bin_of(z);
+                const u32 bin = range.bin(height_scale.height(z));
                 if (bin < BINS) {
                     atomicAdd(&token_bins[bin], 1u);
                 }
@@ -330,8 +347,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             return false;
         }
         if (bin < BINS) {
-            // Below every logit that was counted in the bin, however its position was rounded.
-            float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
+            const float lowest = range.end(bin);
             threshold = height_scale.at(low + lowest * part);
             list_tile_firsts(candidates, records, threshold);
             u32 count = counted == COUNTS_ALL ? sum_upto(token_bins, bin) : 0, most = MAX_CANDIDATES;

@@ -50,13 +50,13 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low, SearchSt
     const HeightScale height_scale(first);
     const float top = height_scale.height(first);
     low = max_f32(height_scale.height(low), top - RELEVANT_SPAN);
-    float scale = power_of_two_scale(max_f32(top - low, 1e-20f), LOG_BINS);
+    const HeightBins range(low, top - low);
     // Amounts are in units of 2^-19 of the first token's weight, rounded down.
     auto add = [&](float z) INLINE {
-        float position = (height_scale.height(z) - low) * scale;
-        if (position >= 0.0f) {
+        const u32 bin = range.bin(height_scale.height(z));
+        if (bin < BINS) {
             u32 amount = (u32)(tile_factor(z, first, log2e_over_t) * 524288.0f);
-            atomicAdd(&nucleus.bins[BINS - 1 - (u32)fminf(position, BINS - 1)], amount);
+            atomicAdd(&nucleus.bins[bin], amount);
         }
     };
 #pragma unroll 1
@@ -79,9 +79,7 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low, SearchSt
     if (nucleus.bin >= BINS) {
         return false;
     }
-    // Below every logit that was counted in the bin, however its position was rounded.
-    const float threshold =
-        height_scale.at(low + (int_to_float((int)(BINS - 1 - nucleus.bin)) - 0.0625f) * power_of_two_scale(scale, 0));
+    const float threshold = height_scale.at(low + range.end(nucleus.bin) * range.part());
     u64* list = storage.keys;
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {

@@ -238,12 +238,12 @@ DEVICE_NOINLINE void rank_in_bins(ReduceStorage& storage, CandidateList& list, f
     }
     const HeightScale height_scale(first);
     const float top = height_scale.height(first),
-                low = max_f32(height_scale.height(key_logit(~block_max(storage, least))), top - RELEVANT_SPAN),
-                scale = power_of_two_scale(max_f32(top - low, 1e-20f), LOG_BINS);
-    // Each step is monotone, so a lower logit has no earlier bin.
+                low = max_f32(height_scale.height(key_logit(~block_max(storage, least))), top - RELEVANT_SPAN);
+    const HeightBins range(low, top - low);
+    // The last bin has the tokens below the range, too.
     auto bin_of = [&](u64 key) INLINE {
-        const float position = max_f32((height_scale.height(key_logit(key)) - low) * scale, 0.0f);
-        return BINS - 1 - (u32)fminf(position, BINS - 1);
+        const u32 bin = range.bin(height_scale.height(key_logit(key)));
+        return bin < BINS ? bin : BINS - 1;
     };
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
