@@ -59,7 +59,8 @@ static void tokens_are_the_hosts(gumball_device *device, const char *name, gumba
     gumball_work work = work_of(GUMBALL_WORK_STEP, &hidden_there);
     gumball_graph *graph = keep_graph(gumball_pool_capture(pools[1], &work, 1));
     for (uint64_t turn = 0; turn < 2; turn++) {
-        // The first and the last request need all logits; with one of them all of so few rows are computed whole.
+        // The first and the last request need all logits. In a step of few rows with such a request, all rows are
+        // computed whole.
         const size_t rows = turn == 0 ? SCREENED : ROWS;
         const int32_t *const of_rows = turn == 0 ? slots + 1 : slots;
         next_states(buffer, rows, 100 + turn);

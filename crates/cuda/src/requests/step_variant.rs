@@ -25,8 +25,8 @@ pub enum StepVariant {
     /// Filter chains that begin with top-k up to 320, without top-p. Other filters that kernels try on a list
     /// may follow.
     TopK,
-    /// Filter chains that begin with top-k up to 320, and apply top-p to what it keeps. The kernels are those
-    /// of `TopK`.
+    /// Filter chains that begin with top-k up to 320, and apply top-p to the tokens that it keeps. They run
+    /// the kernels of `TopK`.
     TopKTopP,
     /// Filter chains that begin with top-p, and top-k and top-p that act jointly.
     TopP,
