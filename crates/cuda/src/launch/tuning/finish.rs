@@ -20,7 +20,7 @@ const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 const MIN_RACED_TILES: usize = 128;
 const MIN_RACE_BLOCKS: usize = 3;
 
-/// Returns the grid of `count_kept` and `pack_kept`: a block takes a row. It is not measured yet.
+/// Returns the grid of `count_kept` and `pack_kept`: a block takes a row.
 pub(crate) fn pack_kept(rows: usize) -> Grid {
     Grid::new(rows as u32, PACK_KEPT_THREADS)
 }
