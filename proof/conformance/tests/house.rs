@@ -1,6 +1,6 @@
 //! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way,
-//! where `unsafe` may be, what stands above and what below, a test body for every rule, and what workflows
-//! may run. How long files are is no test: `ci/report sizes` prints it.
+//! where `unsafe` may be, what stands above and what below, a test body for every rule, what workflows may
+//! run, and a number that texts repeat. How long files are is no test: `ci/report sizes` prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -389,6 +389,24 @@ fn workflows_run_pinned_actions_and_each_job_has_its_permissions_and_a_limit_of_
             }
         }
     }
+}
+
+#[test]
+fn what_says_how_many_first_tokens_are_listed_says_what_the_code_has() {
+    let (ends, mut named) = ([".rs", ".cuh", ".cu", ".h", ".py", ".pyi", ".md"], 0);
+    for file in ["crates", "bindings", "docs"].iter().flat_map(|folder| files(&root().join(folder), &ends)) {
+        let text = fs::read_to_string(&file).expect("text");
+        let words = text.split_whitespace().filter(|word| !["//", "///", "//!"].contains(word));
+        let text = words.collect::<Vec<_>>().join(" ");
+        for form in ["top-k up to ", "top-k first, up to ", "looks at up to "] {
+            let numbers = text.split(form).skip(1).filter_map(|rest| rest.split([' ', ',', '.']).next());
+            for number in numbers.filter_map(|number| number.parse::<usize>().ok()) {
+                assert_eq!(number, gumball_spec::MOST_LISTED, "{form}{number}: {}", file.display());
+                named += 1;
+            }
+        }
+    }
+    assert!(named >= 9, "{named} places");
 }
 
 #[test]
