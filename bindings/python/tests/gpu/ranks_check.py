@@ -133,6 +133,18 @@ def by_transport(rank: int, folder: str, transport: str, hosts: int, say: Say) -
                 say(f"graph {dtype}: {transport} of {hosts} host(s), {layout}", in_a_graph(pool, device, dtype))
 
 
+def seeing_one_device(rank: int, folder: str, say: Say) -> None:
+    """Ranks of which each process sees its own GPU alone, and which leave the transport to `auto`."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = seen[rank]
+    assert torch.cuda.device_count() == 1
+    for dtype in DTYPES:
+        with joined(f"unix:{folder}/{dtype}", rank, device="cuda:0", rows=16, slots=8, timeout=60) as pool:
+            if rank == 0:
+                print(f"each process sees one GPU: {pool.ranks.transport}; {pool.ranks.warning}", flush=True)
+            say(f"texts {dtype}: {pool.ranks.transport} between processes that see one GPU each", texts(pool, "cuda:0", dtype))
+
+
 def by_group(rank: int, folder: str, say: Say) -> None:
     """Ranks that find each other by a process group of torch on NCCL, and rows in host memory that travel by it; then by its communicator."""
     device, dtype = f"cuda:{rank}", torch.float32
@@ -265,6 +277,7 @@ def main() -> int:
         (by_transport, "onesided", 1),
         (by_transport, "nccl", 1),
         (by_transport, "nccl", 2),
+        (seeing_one_device,),
         (by_group,),
     ]:
         said, wrong = on_ranks(work, *given)
