@@ -62,12 +62,14 @@ DEVICE float log2_weight(const Origin& origin, float) { return origin.log; }
 // `log2_weight`, minus a number.
 DEVICE float log2_weight_minus(float p, float log2e_over_t, float less) { return log2_weight(p, log2e_over_t) - less; }
 
-// Approximate weights relative to the first token's.
+// Approximate weights relative to the first token's; by count each token weighs 1.
 struct ApproxWeights {
     float inverse;
+    float base;
 
-    DEVICE_MEMBER ApproxWeights(float first, float) : inverse(1.0f / first) {}
-    DEVICE_MEMBER float of(float p) const { return p * inverse; }
+    DEVICE_MEMBER ApproxWeights(float first, float, bool by_count)
+        : inverse(by_count ? 0.0f : 1.0f / first), base(by_count ? 1.0f : 0.0f) {}
+    DEVICE_MEMBER float of(float p) const { return fma_rn(p, inverse, base); }
     // Whether the reciprocal of the first token's probability is a normal number, so that weights have a bounded
     // relative error.
     DEVICE_MEMBER bool are_bounded() const { return inverse < bits_float((127 + 100) << 23); }
@@ -138,10 +140,11 @@ DEVICE float log2_weight_minus(float z, float log2e_over_t, float less) { return
 
 struct ApproxWeights {
     float first;
-    float log2e_over_t;
+    float scale;
 
-    DEVICE_MEMBER ApproxWeights(float first, float log2e_over_t) : first(first), log2e_over_t(log2e_over_t) {}
-    DEVICE_MEMBER float of(float z) const { return approx_exp2((z - first) * log2e_over_t); }
+    DEVICE_MEMBER ApproxWeights(float first, float log2e_over_t, bool by_count)
+        : first(first), scale(by_count ? 0.0f : log2e_over_t) {}
+    DEVICE_MEMBER float of(float z) const { return approx_exp2((z - first) * scale); }
     DEVICE_MEMBER bool are_bounded() const { return true; }
 };
 

@@ -312,8 +312,7 @@ DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool dr
         __syncthreads();
         first = summarise_row(storage.summary, RowRecords(step, row, false), true).first_key;
     }
-    if (draws && draws_without_cut(step, step.params[slot]) &&
-        TestedChain(step.params[slot].filter_chain).before != 0 &&
+    if (draws && draws_without_cut(step, step.params[slot]) && TestedChain(step.params[slot]).before != 0 &&
         draw_token_and_test<T, EDITED>(step, row, slot, first, scales, storage)) {
         return;
     }
@@ -442,8 +441,8 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     } else if (!(f.features & FEATURE_CANDIDATES && uses_lists && blocks.is_first() &&
                  draw_from_list(f, records, view, summary, outcome)) &&
                f.blocks().join(++calls)) {
-        // A chain that begins with top-p needs the row's first logit, but not its id.
-        bool drawn = inputs.forced < 0 && (filters & 15) == FILTER_TOP_P && draws_without_cut(step, f.params) &&
+        // A chain that begins with the tested filter needs the row's first logit, but not its id.
+        bool drawn = inputs.forced < 0 && draws_without_cut(step, f.params) && TestedChain(f.params).before == 0 &&
                      draw_token_and_test<T, Policy::EDITS>(step, f.row, inputs.slot, first, inputs.scales, storage);
         if (!drawn) {
             draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, has_id ? first : 0,

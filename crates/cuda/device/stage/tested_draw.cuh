@@ -1,16 +1,16 @@
-// tested_draw.cuh: draws the token of a row without the cut of its top-p (rules D1, F1, M4); device functions of the
-// blocks of a row.
+// tested_draw.cuh: draws the token of a row without the cut of its top-p or its long top-k (rules D1, F1, M4); device
+// functions of the blocks of a row.
 //
-// Computes   the token of a row whose last filter is top-p, or top-p with min-p after it
-// Never      looks for the last token that top-p keeps; decides by an approximate sum what its error leaves in doubt
+// Computes   the token of a row that ends with such a filter, which min-p may follow
+// Never      looks for the last token that the filter keeps; decides by an approximate sum what its error leaves open
 // Twins      none: the token is the one that kept_set.cuh and race.cuh find | why docs/stages/draw.md
 // Traffic    as of a race; then usually one read of the tiles that have tokens before its winner
 // Requires   the row's survey; all threads of the row's blocks, whole warps
 //
-// Top-p keeps a prefix of the set that it is given. The winner of the race over that set also wins among any prefix
-// that holds it, because scores do not depend on the prefix. So the winner is drawn first and tested afterwards: top-p
-// keeps a token if the tokens before it weigh less than the goal. Approximate weights decide, unless their sum is next
-// to the goal.
+// Both filters keep a prefix of the set that they are given. The winner of the race over that set also wins among any
+// prefix that holds it, because scores do not depend on the prefix. So the winner is drawn first and tested afterwards:
+// top-p keeps a token if the tokens before it weigh less than the goal. Approximate weights decide, unless their sum is
+// next to the goal. For top-k each token weighs 1 and the goal is k, so the sums are exact.
 //
 //     winner = the race's winner among the tokens that may be kept
 //     second = a token that likely wins among those before the winner
@@ -22,16 +22,22 @@
 //     a sum is next to the goal: the caller finds the cut by a search, and draws from the kept tokens
 //
 // The share of the mass that lies before a winner is uniformly distributed between 0 and the share of the tokens raced.
-// So the number of winners that top-p drops has a Poisson distribution with mean -ln(top_p): at 0.9, one row in ten
-// drops its first winner. Of these, `second` spares all but some 4 % the second read.
+// So the number of winners that are dropped has a Poisson distribution with mean -ln(share of the mass that is kept):
+// at top-p 0.9, one row in ten drops its first winner. Of these, `second` spares all but some 4 % the second read.
 #pragma once
 
 #include "math/logprob_modes.cuh"
 #include "block/race.cuh"
 #include "stage/kept_set.cuh"
 
-// How often a row is read before it is searched instead.
+// How often a row is read before it is searched instead: for top-p, and for top-k.
 #define MAX_TEST_READS 6
+#define MAX_COUNT_READS 3
+
+// A row is searched as well if top-k keeps less than this part of the vocabulary, most likely not the first winner; and
+// once this many times k tokens lie before a winner.
+#define NARROW_TOP_K_PART 64
+#define MOST_TIMES_TOP_K 4
 
 // The mass of the tokens before a pivot is within 2^-16 of what `weigh_before_pivots` returns. Relative errors, at
 // most:
@@ -44,6 +50,9 @@
 //     2^-20      the rule rounds weights to 2^-28 of their tile's largest; a tile has 256
 //     2^-21      the device's exponential, and 2^-22 the rule's
 #define WEIGHED_BITS 16
+
+// The units of a weight of 1.
+#define WEIGHT_BITS 43
 
 // A token that others are compared with. Only in its own tile do ids decide about equal logits.
 struct Pivot {
@@ -66,6 +75,8 @@ struct TestedDraw {
     Cut cut;
     GivenSet given;
     Scales scales;
+    // Whether tokens are counted, each with a weight of 1: for top-k.
+    bool by_count;
     // Of the last race: the winner, and a token that may win the race among those before it, or the winner again.
     u64 winner;
     u64 second;
@@ -89,7 +100,7 @@ DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bo
     const EditedRow<T, EDITED> view(step, row, slot);
     const RowBlocks blocks = RowBlocks::of(reduce);
     const float first = draw.given.first_value, log2e_over_t = draw.scales.filter_log2e_over_t;
-    const ApproxWeights weights(first, log2e_over_t);
+    const ApproxWeights weights(first, log2e_over_t, draw.by_count);
     const Pivot low(draw.pivots[0]), high(draw.pivots[1]);
     const u64* survey_sums = step.filter_sums + (u64)row * step.tiles;
     // A lane's sums over 32 tiles of its warp, and over all of them.
@@ -139,7 +150,7 @@ DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bo
         low_part += warp_id() == 0 ? tied : 0.0f;
         high_part += warp_id() == 1 ? tied : 0.0f;
     }
-    const float UNITS = bits_float((127 + 43) << 23);
+    const float UNITS = bits_float((127 + WEIGHT_BITS) << 23);
     u64 masses[] = {(u64)((low_sum + low_part) * UNITS), (u64)((high_sum + high_part) * UNITS), mass};
     if constexpr (EDITED) {
         const u64 low_key = draw.pivots[0], high_key = draw.pivots[1];
@@ -202,28 +213,37 @@ DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowRedu
     __syncthreads();
 }
 
-// Bounds of the mass that top-p's tokens must reach.
+// Bounds of what the kept tokens must weigh: top-p's mass, or top-k's number of tokens.
 struct TestedGoal {
     u64 least;
     u64 most;
+    bool by_count;
 
-    DEVICE_MEMBER TestedGoal() : least(0), most(0) {}
+    DEVICE_MEMBER TestedGoal() : least(0), most(0), by_count(false) {}
+    DEVICE_MEMBER explicit TestedGoal(u32 top_k)
+        : least((u64)top_k << WEIGHT_BITS), most((u64)top_k << WEIGHT_BITS), by_count(true) {}
     DEVICE_MEMBER TestedGoal(u32 top_p, u64 least_total, u64 most_total)
-        : least(target_mass(top_p, least_total)), most(target_mass(top_p, most_total)) {}
+        : least(target_mass(top_p, least_total)), most(target_mass(top_p, most_total)), by_count(false) {}
 
-    // Whether a token is certainly kept, or certainly dropped, if the tokens before it have approximately this mass.
-    DEVICE_MEMBER bool keeps(u64 before) const { return before + (before >> WEIGHED_BITS) + 1 < least; }
-    DEVICE_MEMBER bool drops(u64 before) const { return before >= most + (before >> WEIGHED_BITS) + 1; }
+    DEVICE_MEMBER u64 error_of(u64 before) const { return by_count ? 0 : (before >> WEIGHED_BITS) + 1; }
+    // Whether a token is certainly kept, or certainly dropped, if the tokens before it weigh approximately this much.
+    DEVICE_MEMBER bool keeps(u64 before) const { return before + error_of(before) < least; }
+    DEVICE_MEMBER bool drops(u64 before) const { return before >= most + error_of(before); }
 };
 
-// A filter chain with FEATURE_TESTED_DRAW.
+// The filters of a request with FEATURE_TESTED_DRAW.
 struct TestedChain {
-    // The filters before top-p.
+    // The filters before the tested one.
     u64 before;
+    // Whether that one is top-k, not top-p.
+    bool by_count;
     bool has_min_p_behind;
 
-    DEVICE_MEMBER explicit TestedChain(u64 chain) : before(0), has_min_p_behind(false) {
-        for (u32 shift = 0; chain != 0 && (chain & 15) != FILTER_TOP_P; chain >>= 4, shift += 4) {
+    DEVICE_MEMBER explicit TestedChain(const Params& params)
+        : before(0), by_count(params.features & FEATURE_TESTED_COUNT), has_min_p_behind(false) {
+        const u64 tested = by_count ? FILTER_TOP_K : FILTER_TOP_P;
+        u64 chain = params.filter_chain;
+        for (u32 shift = 0; chain != 0 && (chain & 15) != tested; chain >>= 4, shift += 4) {
             before |= (chain & 15) << shift;
         }
         has_min_p_behind = chain >> 4 == FILTER_MIN_P;
@@ -233,26 +253,30 @@ struct TestedChain {
 // Whether a row's token is drawn without the cut: its filters allow it, and no output shows what they keep.
 DEVICE bool draws_without_cut(const Step& step, const Params& params) {
     return params.features & FEATURE_TESTED_DRAW && step.kept_bits == nullptr && !(step.flags & STEP_NO_CANDIDATES) &&
+           (!(params.features & FEATURE_TESTED_COUNT) ||
+            params.filter_numbers[FILTER_TOP_K] >= step.vocab / NARROW_TOP_K_PART) &&
            (!(params.features & FEATURE_LOGPROBS) ||
             (params.features & FEATURE_LOGPROB_SUMS && !has_second_logprob_mode(params)));
 }
 
 // Draws a row's token and tests it. Returns whether the token is certain, in all threads of the row's blocks; then it
-// is in `draw.token`. `first` is the key of the row's first token; its id may be 0 if no filter precedes top-p.
+// is in `draw.token`. `first` is the key of the row's first token, of which the id may be 0 if no filter precedes the
+// tested one.
 template <class T, bool EDITED>
 DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const Scales& scales, FilterStorage& storage,
                           RaceStorage& race_storage, TestedDraw& draw) {
     const Params& params = step.params[slot];
-    const TestedChain chain(params.filter_chain);
+    const TestedChain chain(params);
     if (chain.before != 0) {
         find_kept_set<T, EDITED>(step, row, slot, first, chain.before, scales.filter_log2e_over_t, storage);
     }
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
     const float log2e_over_t = scales.filter_log2e_over_t;
-    if (!ApproxWeights(full_set.first_value, log2e_over_t).are_bounded()) {
+    if (!ApproxWeights(full_set.first_value, log2e_over_t, chain.by_count).are_bounded()) {
         return false;
     }
-    bool has_sums = params.features & FEATURE_FILTER_SUMS && (chain.before == 0 || params.features & FEATURE_JOINT);
+    bool has_sums = !chain.by_count && params.features & FEATURE_FILTER_SUMS &&
+                    (chain.before == 0 || params.features & FEATURE_JOINT);
     u64 last = chain.before != 0 ? storage.kept.cut.last : full_set.cut.last;
     u64 cut_last = last;
     if (chain.has_min_p_behind) {
@@ -264,16 +288,18 @@ DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const 
         draw.given = GivenSet{Cut{first, params.features & FEATURE_JOINT ? full_set.cut.last : last},
                               full_set.first_value, true};
         draw.scales = scales;
+        draw.by_count = chain.by_count;
     }
     // RAW on draw: thread 0 wrote it, all threads read it.
     __syncthreads();
-    TestedGoal goal;
-    // Whether the goal is known. Without the survey's sums the first read adds up the mass of the given set.
-    bool knows_goal = has_sums;
-    // Top-p keeps the tokens from this key on.
+    TestedGoal goal = chain.by_count ? TestedGoal(params.filter_numbers[FILTER_TOP_K]) : TestedGoal();
+    // Whether the goal is known. For top-p without the survey's sums the first read adds up the mass of the given set.
+    bool knows_goal = has_sums || chain.by_count;
+    // The filter keeps the tokens from this key on.
     u64 kept = ~0ull;
+    const u32 most_reads = chain.by_count ? MAX_COUNT_READS : MAX_TEST_READS;
 #pragma unroll 1
-    for (u32 read = 0; read < MAX_TEST_READS; read++) {
+    for (u32 read = 0; read < most_reads; read++) {
         race_and_guess<T, EDITED>(step, row, slot, storage.search.reduce, race_storage, draw);
         const u64 winner = draw.winner, second = knows_goal ? draw.second : winner;
         if (threadIdx.x == 0) {
@@ -303,7 +329,7 @@ DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const 
         if (goal.keeps(before)) {
             return true;
         }
-        if (!goal.drops(before)) {
+        if (!goal.drops(before) || (chain.by_count && before / MOST_TIMES_TOP_K >= goal.most)) {
             return false;
         }
         kept = goal.keeps(before_second) ? second : kept;

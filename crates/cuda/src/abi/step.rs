@@ -165,7 +165,8 @@ shared! {
         /// before the row, `Request::history_capacity` of them; they count as output, beside what the entries
         /// count.
         DRAFT_PATH = 1 << 15;
-        /// The winner of a race can be tested against the mass of top-p (stage/tested_draw.cuh).
+        /// The winner of a race can be tested against what one filter keeps (stage/tested_draw.cuh): the mass
+        /// of top-p, or with `TESTED_COUNT` the tokens of top-k.
         TESTED_DRAW = 1 << 16;
         /// The penalties count the last `Params::penalty_window` ids. The kernel `history_edits` counts them
         /// in each step, so the counts of other entries mean nothing.
@@ -178,6 +179,8 @@ shared! {
         WATERMARK = 1 << 19;
         /// Tokens race by the exponents of adaptive-p (D3).
         ADAPTIVE = 1 << 20;
+        /// The tested filter of `TESTED_DRAW` is top-k.
+        TESTED_COUNT = 1 << 21;
     }
 
     /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the

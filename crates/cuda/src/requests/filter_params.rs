@@ -8,8 +8,11 @@ use gumball_spec::{Chain, Filter, FilterOrder, Reading, SamplingParams, Wanted};
 use crate::abi::{MAX_LISTED_TOP_K, Params, RowFilters, features, filter_code, readings};
 
 /// The features that say how a filter chain acts.
-pub(crate) const DECIDED_BY_CHAIN: u32 =
-    features::JOINT | features::CANDIDATES | features::FILTER_SUMS | features::TESTED_DRAW;
+pub(crate) const DECIDED_BY_CHAIN: u32 = features::JOINT
+    | features::CANDIDATES
+    | features::FILTER_SUMS
+    | features::TESTED_DRAW
+    | features::TESTED_COUNT;
 
 /// Returns a request's filters in the order in which kernels take them, their features of
 /// [`DECIDED_BY_CHAIN`], and what must be read at a temperature. Greedy requests and mirostat use neither
@@ -27,6 +30,7 @@ pub(crate) fn row_filters(
     let reading = Reading::of(params, temperature, filters, joint);
     let chain = Chain::of(reading, params, filters, joint);
     let counted = filters.first().and_then(|filter| params.counted(*filter));
+    let tested = Chain::tested(reading, filters, !short);
     let first_tokens = counted.map_or(0, |count| count.min(vocab) as u32);
     let mut row = RowFilters { chain: chain as u32, first_tokens, ..RowFilters::default() };
     for (i, filter) in filters.iter().enumerate() {
@@ -36,7 +40,8 @@ pub(crate) fn row_filters(
         (features::JOINT, joint),
         (features::CANDIDATES, chain.has_list()),
         (features::FILTER_SUMS, chain.has_mass()),
-        (features::TESTED_DRAW, Chain::is_tested(reading, filters)),
+        (features::TESTED_DRAW, tested.is_some()),
+        (features::TESTED_COUNT, tested == Some(Filter::TopK)),
     ] {
         row.features |= if is_set { bit } else { 0 };
     }

@@ -228,15 +228,18 @@ impl Chain {
         matches!(self, Self::Joint | Self::Nucleus)
     }
 
-    /// Returns whether the winner of a race over what precedes top-p can be tested against top-p's mass: each
+    /// Returns the filter against which the winner of a race over what precedes it can be tested: top-p, by a
+    /// mass, or where there is none a top-k that is `long`, above [`MOST_LISTED`], by a number of tokens. Each
     /// filter before it keeps the first tokens of its given set, and no filter but min-p follows.
     #[must_use]
-    pub fn is_tested(reading: Reading, filters: &[Filter]) -> bool {
-        let Some(at) = filters.iter().position(|filter| *filter == Filter::TopP) else { return false };
-        reading != Reading::First
+    pub fn tested(reading: Reading, filters: &[Filter], long: bool) -> Option<Filter> {
+        let place = |of: Filter| filters.iter().position(|filter| *filter == of);
+        let at = place(Filter::TopP).or_else(|| place(Filter::TopK).filter(|_| long))?;
+        let is_tested = reading != Reading::First
             && !matches!(reading, Reading::Whole(WholeRow::Parameter(_)))
             && filters[..at].iter().all(|filter| !filter.kind().interval)
-            && matches!(filters[at + 1..], [] | [Filter::MinP])
+            && matches!(filters[at + 1..], [] | [Filter::MinP]);
+        is_tested.then_some(filters[at])
     }
 }
 
@@ -260,37 +263,58 @@ mod tests {
     use super::*;
     use crate::params::{DynamicTemperature, FilterOrder, LogprobsParams, Mirostat};
 
-    fn ways(params: &SamplingParams) -> (Reading, Chain, bool) {
+    fn ways(params: &SamplingParams) -> (Reading, Chain, Option<Filter>) {
         let (filters, joint) = (Vec::from_iter(params.filters(1000)), params.order == FilterOrder::Joint);
         let reading = Reading::of(params, params.temperature, &filters, joint);
-        (reading, Chain::of(reading, params, &filters, joint), Chain::is_tested(reading, &filters))
+        (
+            reading,
+            Chain::of(reading, params, &filters, joint),
+            Chain::tested(reading, &filters, params.top_k as usize > MOST_LISTED),
+        )
     }
 
     #[test]
     fn a_parameter_that_nothing_foresees_takes_the_general_way() {
         let plain = SamplingParams::default;
         let known = [
-            (plain(), Reading::Race(0.0), Chain::None, false),
-            (SamplingParams { temperature: 0.0, top_p: 0.9, ..plain() }, Reading::First, Chain::None, false),
-            (SamplingParams { min_p: 0.1, ..plain() }, Reading::Race(0.1), Chain::MinP, false),
-            (SamplingParams { top_k: 50, top_p: 0.9, ..plain() }, Reading::Top(50), Chain::ShortList, true),
-            (SamplingParams { top_k: 900, top_p: 0.9, ..plain() }, Reading::Top(900), Chain::General, true),
+            (plain(), Reading::Race(0.0), Chain::None, None),
+            (SamplingParams { temperature: 0.0, top_p: 0.9, ..plain() }, Reading::First, Chain::None, None),
+            (SamplingParams { min_p: 0.1, ..plain() }, Reading::Race(0.1), Chain::MinP, None),
+            (
+                SamplingParams { top_k: 50, top_p: 0.9, ..plain() },
+                Reading::Top(50),
+                Chain::ShortList,
+                Some(Filter::TopP),
+            ),
+            (SamplingParams { top_k: 50, ..plain() }, Reading::Top(50), Chain::ShortList, None),
+            (
+                SamplingParams { top_k: 900, min_p: 0.1, ..plain() },
+                Reading::Top(900),
+                Chain::General,
+                Some(Filter::TopK),
+            ),
+            (
+                SamplingParams { top_k: 900, top_p: 0.9, ..plain() },
+                Reading::Top(900),
+                Chain::General,
+                Some(Filter::TopP),
+            ),
             (
                 SamplingParams { top_p: 0.9, min_p: 0.1, ..plain() },
                 Reading::Mass(WholeRow::Filter(Filter::TopP)),
                 Chain::Nucleus,
-                true,
+                Some(Filter::TopP),
             ),
             (
                 SamplingParams { top_k: 50, top_p: 0.9, order: FilterOrder::Joint, ..plain() },
                 Reading::Mass(WholeRow::Joint),
                 Chain::Joint,
-                true,
+                Some(Filter::TopP),
             ),
         ];
-        for (params, reading, chain, is_tested) in known {
-            assert_eq!(ways(&params), (reading, chain, is_tested));
-            let general = (Reading::Whole(WholeRow::Parameter("imaginary")), Chain::General, false);
+        for (params, reading, chain, tested) in known {
+            assert_eq!(ways(&params), (reading, chain, tested));
+            let general = (Reading::Whole(WholeRow::Parameter("imaginary")), Chain::General, None);
             let with_it = SamplingParams { imaginary: true, ..params.clone() };
             assert_eq!(ways(&with_it), general);
             let logprobs = Some(LogprobMode::Processed.into());
@@ -302,8 +326,8 @@ mod tests {
         let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
         let both = SamplingParams { dynamic_temperature, mirostat, ..plain() };
         let reading = Reading::Whole(WholeRow::DynamicTemperature);
-        assert_eq!(ways(&SamplingParams { mirostat: None, ..both.clone() }), (reading, Chain::None, false));
-        assert_eq!(ways(&both), (reading, Chain::General, false));
+        assert_eq!(ways(&SamplingParams { mirostat: None, ..both.clone() }), (reading, Chain::None, None));
+        assert_eq!(ways(&both), (reading, Chain::General, None));
         let logprobs = LogprobsParams { mode: LogprobMode::Tempered.into(), top_n: 3, ids: vec![4] };
         let params = SamplingParams { logprobs: Some(logprobs), repetition_penalty: 1.5, ..plain() };
         assert_eq!(ways(&params).0, Reading::Race(0.0));

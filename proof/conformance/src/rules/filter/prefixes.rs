@@ -19,7 +19,7 @@ rules!(prefix_rules:
     F1 top_p_of_one_removes_nothing,
     F1 top_p_of_heavy_tokens_in_one_tile_keeps_them,
     F1 top_p_of_hundreds_of_equal_tokens_stops_where_it_reaches_its_target,
-    F1 winners_that_top_p_drops_are_drawn_again,
+    F1 winners_that_a_filter_drops_are_drawn_again,
     F1 searches_end_among_values_of_many_scales,
     F1 top_k_keeps_the_first_k,
     F1 top_k_on_a_tie_at_the_cut_keeps_the_lower_id,
@@ -148,9 +148,9 @@ fn top_k(k: i64) -> SamplingParams {
     SamplingParams { top_k: k, ..Default::default() }
 }
 
-/// Nuclei too long for any list: an engine may race the whole row first and drop winners outside the nucleus.
-/// A small `top_p` drops several of them in turn.
-fn winners_that_top_p_drops_are_drawn_again(check: &Check<'_>) {
+/// Kept sets too long for any list: an engine may race the whole row first and drop winners outside the set. A
+/// small `top_p` or `top_k` drops several of them in turn.
+fn winners_that_a_filter_drops_are_drawn_again(check: &Check<'_>) {
     const VOCAB: usize = 9_000;
     let infinite = |mut row: Vec<f32>| {
         row[77] = f32::INFINITY;
@@ -164,13 +164,22 @@ fn winners_that_top_p_drops_are_drawn_again(check: &Check<'_>) {
         vec![2.0; VOCAB],
         infinite(rows::bell(VOCAB, 1.0, 4)),
     ];
+    let shares = [0.15, 0.3, 0.6, 0.9, 0.999].map(|top_p| SamplingParams { top_p, ..Default::default() });
+    let counts = [321, 800, 2_500, 6_000, 8_999].map(top_k);
     for (row, values) in kinds.iter().enumerate() {
-        for (i, top_p) in [0.15, 0.3, 0.6, 0.9, 0.999].into_iter().enumerate() {
+        for (i, filter) in shares.iter().chain(&counts).enumerate() {
             for seed in 0..4 {
-                let min_p = if seed % 2 == 1 { 0.01 } else { 0.0 };
-                let top_k = if seed == 3 { 5_000 } else { 0 };
-                let params = SamplingParams { top_p, min_p, top_k, ..Default::default() };
-                check.sees(&Case::of(values, params).at(seed + 10 * row as u64, i as u32));
+                let own = filter.clone();
+                let params = match (seed, filter.top_k > 0) {
+                    (1, false) => SamplingParams { min_p: 0.01, ..own },
+                    (3, false) => SamplingParams { min_p: 0.01, top_k: 5_000, ..own },
+                    (1, true) => SamplingParams { min_p: 1e-4, ..own },
+                    (2, true) => SamplingParams { presence_penalty: 0.5, ..own },
+                    (3, true) => SamplingParams { top_n_sigma: 1.5, ..own },
+                    _ => own,
+                };
+                let case = Case::of(values, params).after(&[5, 77, 300, 8_999], &[2, 17]);
+                check.sees(&case.at(seed + 10 * row as u64, i as u32));
             }
         }
     }
