@@ -59,6 +59,7 @@ def named(kind: dict[str, Any], number: int) -> str:
 
 async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait: float = 0.0) -> dict[str, Any]:
     """The tokens of a request, its logprobs if it asks for some, for each position a dict from id to logprob, and its sampling masks."""
+    from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.sampling.custom_logit_processor import DisallowedTokensLogitsProcessor
 
     await asyncio.sleep(wait)
@@ -72,8 +73,8 @@ async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait
     asks = {name: kind[name] for name in LISTED if name in kind}
     if MASKED in kind:
         extra |= {"return_sampling_mask": True, MASKED: kind[MASKED]}
-    # A request without a seed draws by its name.
-    out = await llm.async_generate(
+    # A request without a seed draws by its name. The engine's own methods have no argument for masks.
+    request = GenerateReqInput(
         input_ids=ids,
         sampling_params=chosen,
         return_logprob=bool(asks),
@@ -81,6 +82,7 @@ async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait
         **asks,
         **extra,
     )
+    out = await anext(llm.tokenizer_manager.generate_request(request, None))
     meta = out["meta_info"]
     lists = []
     if asks:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -197,9 +198,10 @@ def texts(out_file: str, setting: str) -> None:
     ours = os.environ.get("GUMBALL_VLLM", "1") == "1"
     watched = Watched()
     if ours:
-        import gumball
-
-        gumball.add_watermark_keys("3 000102030405060708090a0b0c0d0e0f")
+        # Each process of an engine reads the file.
+        keys = Path(tempfile.mkdtemp()) / "keys"
+        keys.write_text("3 000102030405060708090a0b0c0d0e0f\n")
+        os.environ["GUMBALL_WATERMARK_KEYS"] = str(keys)
         watched.watch()
     options = {"cache_gb": 0.5, "max_num_seqs": 64, "max_num_batched_tokens": 256, "enforce_eager": True}
     llm = engine("small", **options | options_of(setting), disable_log_stats=False)
