@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gumball.errors import RefusedError
+from gumball.plugins.marks import refuse_lone_key
 from gumball.plugins.states import steered_by
 
 from . import kept
@@ -42,6 +43,7 @@ def refuse(request: Any, vocab: int, drafts: bool) -> None:
         # As they are where the server has logprobs.
         made = params_of(params, logprobs=True)
         made.validate(vocab)
+        refuse_lone_key(made)
         steered = steered_by(made)
         if drafts and steered:
             raise RefusedError(f"{steered} is given, but goes without drafts, which this server has for every request")

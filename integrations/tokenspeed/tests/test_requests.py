@@ -13,7 +13,7 @@ from gumball_tokenspeed.backend import GumballSamplingBackend
 from gumball_tokenspeed.params import known_of, params_of
 from gumball_tokenspeed.requests import told
 
-from gumball import Dry
+from gumball import Dry, add_watermark_keys
 
 VOCAB = 300
 EOS = 2
@@ -30,8 +30,10 @@ REFUSED = [
     ({"custom_params": {"section_budget": 3}}, "section.close has length 0"),
     ({"custom_params": {"typical_p": "x"}}, "typical_p = 'x', but it must be a number"),
     ({"custom_params": {"dry_multiplier": 1, "dry_breakers": [300]}}, "dry_breakers has 300"),
+    ({"custom_params": {"watermark_key": 5}}, "watermark_key is 5, which only this process has"),
     ({"repetition_penalty": 0.0}, "repetition_penalty"),
 ]
+add_watermark_keys("5 000102030405060708090a0b0c0d0e0f")
 # TokenSpeed itself.
 THEIRS = [({"top_k": 200}, "top_k"), ({"logprobs": 3}, "logprobs=3"), ({"top_p": 0.0}, "top_p")]
 

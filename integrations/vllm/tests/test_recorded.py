@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gumball_vllm.receipts import receipt_of
-from vllm import SamplingParams
+from vllm import SamplingParams, envs
 from vllm.exceptions import VLLMValidationError
 from vllm.logprobs import FlatLogprobs
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
@@ -439,3 +439,19 @@ def test_what_cannot_be_carried_is_refused(engine: Any, name: str) -> None:
     with pytest.raises(VLLMValidationError, match=f"^Gumball refuses the request: .*{text}"):
         engine.generate([{"prompt_token_ids": PROMPT}], [asked(theirs, 7)], use_tqdm=False)
     assert tokens(engine, [PROMPT], [asked({"extra_args": {"kv_transfer_params": {"a": 1}}, "max_tokens": 2}, 7)])
+
+
+def test_a_key_that_only_this_process_has_is_refused_where_others_sample(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = asked({"extra_args": {"watermark_key": 3}}, 7)
+
+    def check() -> None:
+        engine.llm_engine.input_processor._build_logits_processors_params_validator()(marked)
+
+    check()
+    monkeypatch.setattr(envs, "VLLM_ENABLE_V1_MULTIPROCESSING", True, raising=False)
+    with pytest.raises(VLLMValidationError, match="watermark_key is 3, which only this process has"):
+        check()
+    monkeypatch.setattr(marks, "_SHARED", {3})
+    check()

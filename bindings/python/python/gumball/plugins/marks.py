@@ -1,6 +1,6 @@
 """The watermarks of a server, in each process of an engine, from two variables.
 
-GUMBALL_WATERMARK_KEYS names a file of keys (:func:`gumball.add_watermark_keys`). GUMBALL_WATERMARK is the mark of requests that name none: a JSON
+GUMBALL_WATERMARK_KEYS names a file of keys (:func:`gumball.add_watermark_keys`), which each process reads. GUMBALL_WATERMARK is the mark of requests that name none: a JSON
 object with the fields of :class:`gumball.Watermark`, its `key` among them, and two more. `default_enabled` (default: true): whether requests that say nothing
 are marked. `enforce_all` (default: false): whether no request may be without a mark.
 """
@@ -18,8 +18,9 @@ from .. import add_watermark_keys, detect
 from .._gumball import shown_text
 from ..errors import InvalidValueError, RefusedError
 from ..flat import FLAT_NAMES, flat_params
+from ..params import SamplingParams
 
-__all__ = ["SERVER", "SERVER_NAMES", "Server", "server_params"]
+__all__ = ["SERVER", "SERVER_NAMES", "Server", "refuse_lone_key", "server_params"]
 
 SERVER_NAMES = (*FLAT_NAMES, "watermark")
 """What a server reads of a request: the names of `gumball.flat`, and whether the text is to have a mark."""
@@ -86,8 +87,26 @@ def server_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     return flat_params(given, source)
 
 
-if _KEYS := os.environ.get("GUMBALL_WATERMARK_KEYS"):
-    add_watermark_keys(Path(_KEYS).read_text(encoding="utf-8"))
+def refuse_lone_key(params: SamplingParams) -> None:
+    """Raises RefusedError for a mark by a key that only this process has: another one, which samples, could not draw the request."""
+    mark = params.watermark
+    if mark and mark.key not in _SHARED:
+        raise RefusedError(
+            f"watermark_key is {mark.key}, which only this process has; "
+            "add the key to the file that GUMBALL_WATERMARK_KEYS names, which each process of the engine reads"
+        )
+
+
+def _read_keys() -> set[int]:
+    """Adds the keys of the file, if one is named, and returns their numbers."""
+    file = os.environ.get("GUMBALL_WATERMARK_KEYS")
+    text = Path(file).read_text(encoding="utf-8") if file else ""
+    add_watermark_keys(text)
+    lines = (line.split() for line in text.splitlines())
+    return {int(words[0]) for words in lines if words and not words[0].startswith("#")}
+
+
+_SHARED = _read_keys()
 
 _MARK = os.environ.get("GUMBALL_WATERMARK")
 SERVER = Server.of_json(_MARK) if _MARK else None
