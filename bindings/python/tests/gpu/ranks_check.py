@@ -142,7 +142,8 @@ def seeing_one_device(rank: int, folder: str, say: Say) -> None:
         with joined(f"unix:{folder}/{dtype}", rank, device="cuda:0", rows=16, slots=8, timeout=60) as pool:
             if rank == 0:
                 print(f"each process sees one GPU: {pool.ranks.transport}; {pool.ranks.warning}", flush=True)
-            say(f"texts {dtype}: {pool.ranks.transport} between processes that see one GPU each", texts(pool, "cuda:0", dtype))
+            name = f"texts {dtype}: {pool.ranks.transport} between processes that see one GPU each"
+            say(name, texts(pool, "cuda:0", dtype))
 
 
 def by_group(rank: int, folder: str, say: Say) -> None:

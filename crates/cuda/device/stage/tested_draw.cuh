@@ -51,7 +51,7 @@
 //     2^-21      the device's exponential, and 2^-22 the rule's
 #define WEIGHED_BITS 16
 
-// The units of a weight of 1.
+// A weight of 1 is 2^43 of the units in which weights are added up.
 #define WEIGHT_BITS 43
 
 // A token that others are compared with. Only in its own tile do ids decide about equal logits.
@@ -213,7 +213,7 @@ DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowRedu
     __syncthreads();
 }
 
-// Bounds of what the kept tokens must weigh: top-p's mass, or top-k's number of tokens.
+// Bounds of the weight that the kept tokens must reach: the mass of top-p, or the number of tokens of top-k.
 struct TestedGoal {
     u64 least;
     u64 most;

@@ -229,8 +229,8 @@ impl Chain {
     }
 
     /// Returns the filter against which the winner of a race over what precedes it can be tested: top-p, by a
-    /// mass, or where there is none a top-k that is `long`, above [`MOST_LISTED`], by a number of tokens. Each
-    /// filter before it keeps the first tokens of its given set, and no filter but min-p follows.
+    /// mass, or where there is none a top-k that is `long`, above [`MOST_LISTED`], by a number of tokens.
+    /// Each filter before it keeps the first tokens of its given set, and no filter but min-p follows.
     #[must_use]
     pub fn tested(reading: Reading, filters: &[Filter], long: bool) -> Option<Filter> {
         let place = |of: Filter| filters.iter().position(|filter| *filter == of);

@@ -1,8 +1,8 @@
 """The watermarks of a server, in each process of an engine, from two variables.
 
-GUMBALL_WATERMARK_KEYS names a file of keys (:func:`gumball.add_watermark_keys`), which each process reads. GUMBALL_WATERMARK is the mark of requests that name none: a JSON
-object with the fields of :class:`gumball.Watermark`, its `key` among them, and two more. `default_enabled` (default: true): whether requests that say nothing
-are marked. `enforce_all` (default: false): whether no request may be without a mark.
+GUMBALL_WATERMARK_KEYS names a file of keys (:func:`gumball.add_watermark_keys`), which each process reads. GUMBALL_WATERMARK is the mark of requests that
+name none: a JSON object with the fields of :class:`gumball.Watermark`, its `key` among them, and two more. `default_enabled` (default: true): whether requests
+that say nothing are marked. `enforce_all` (default: false): whether no request may be without a mark.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ fn top_k(k: i64) -> SamplingParams {
     SamplingParams { top_k: k, ..Default::default() }
 }
 
-/// Kept sets too long for any list: an engine may race the whole row first and drop winners outside the set. A
-/// small `top_p` or `top_k` drops several of them in turn.
+/// Kept sets too long for any list: an engine may race the whole row first and drop winners outside the set.
+/// A small `top_p` or `top_k` drops several of them in turn.
 fn winners_that_a_filter_drops_are_drawn_again(check: &Check<'_>) {
     const VOCAB: usize = 9_000;
     let infinite = |mut row: Vec<f32>| {
