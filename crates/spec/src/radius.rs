@@ -334,12 +334,12 @@ fn token_leaves(p: u64, facts: &Facts, stay: Option<u64>, s: f32) -> f32 {
     let before = facts.mass.saturating_sub(weight(facts.own)) + (facts.mass >> MASS_SLACK);
     let at_least = facts.mass.saturating_sub(weight(facts.least)) as f32 * (4_294_967_296.0 / p as f32);
     let given = stay.map_or((facts.mass as f32).max(at_least), |stay| stay as f32);
-    let behind = given - before as f32;
-    if behind <= 0.0 {
+    let after = given - before as f32;
+    if after <= 0.0 {
         return 0.0;
     }
     let p = p - TOP_P_SLACK;
-    (log_odds(p, 1 << 32) - (log2(before as f32) - log2(behind))).max(0.0)
+    (log_odds(p, 1 << 32) - (log2(before as f32) - log2(after))).max(0.0)
 }
 
 /// Returns how large the numbers are of which scores and cuts are made.

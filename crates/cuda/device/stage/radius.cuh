@@ -94,13 +94,13 @@ DEVICE float bits_until_cut_off(u32 p, const RadiusLimits& limits, float own, u6
     const float at_least =
         u64_to_float(mass > least_weight ? mass - least_weight : 0) * (bits_float((127 + 32) << 23) / u32_to_float(p));
     const float given = stay == UNKNOWN_MASS ? max_f32(u64_to_float(mass), at_least) : u64_to_float(stay);
-    const float behind = given - before;
-    if (behind <= 0.0f) {
+    const float after = given - before;
+    if (after <= 0.0f) {
         return 0.0f;
     }
     const u64 less = p - TOP_P_SLACK;
     const float odds_of_p = log2_rule(u64_to_float(less)) - log2_rule(u64_to_float((1ull << 32) - less));
-    return max_f32(odds_of_p - (log2_rule(before) - log2_rule(behind)), 0.0f);
+    return max_f32(odds_of_p - (log2_rule(before) - log2_rule(after)), 0.0f);
 }
 
 // Returns the mass and the number of the row's tokens whose logits are at least `least`, at the scale s.
