@@ -221,7 +221,7 @@ DEVICE void given_logprobs(const GivenArgs& args) {
         logprobs[k] = id == args.ignored ? 0.0f : !(z > -INF_F32) ? -INF_F32 : has_gradient ? terms.of(z) : 0.0f;
     }
     if (threadIdx.x == 0) {
-        float n = has_gradient ? u64_to_float(mass) * bits_float((127 - 43) << 23) : 0.0f;
+        float n = has_gradient ? relative_mass(mass) : 0.0f;
         float distance = has_gradient ? 16.0f * (u64_to_float(distances) / u64_to_float(mass)) : 0.0f;
         float* weighed = args.weighed == nullptr ? nullptr : args.weighed + row * WEIGHED_NUMBERS;
         if (weighed != nullptr) {

@@ -199,7 +199,6 @@ DEVICE bool bracket_goal(const SearchedRow<V>& set, u32 margin) {
     u32* counts = set.storage.level_counts;
     const Order order = search.order;
     const bool by_mass = search.by_mass;
-    const float UNIT = bits_float((127 - 43) << 23);
     // Each thread has an even number of levels, so that the two sides of an entropy stay together.
     u32 chunk = ((LEVELS + blockDim.x - 1) / blockDim.x + 1) & ~1u;
     u32 from = threadIdx.x * chunk < LEVELS ? threadIdx.x * chunk : LEVELS;
@@ -223,7 +222,7 @@ DEVICE bool bracket_goal(const SearchedRow<V>& set, u32 margin) {
         search.bracket.before = 0;
     }
     ApproxScan sums = scan_approx(set.storage.level_sums, own);
-    float missing = u64_to_float(levels.to.mass - levels.from.mass) * UNIT - sums.total.mass;
+    float missing = relative_mass(levels.to.mass - levels.from.mass) - sums.total.mass;
     // A difference may stem from the widths of levels and from the choice of counted tiles. A larger one is the mass
     // of tokens below the range, and is not spread.
     float most_missing = 0.0f;
@@ -232,7 +231,7 @@ DEVICE bool bracket_goal(const SearchedRow<V>& set, u32 margin) {
     }
     bool explained = sums.total.square != 0.0f && missing <= most_missing && missing >= -most_missing;
     float each = explained ? missing / sums.total.square : 0.0f;
-    float wanted = u64_to_float(search.goal - levels.from.mass) * UNIT;
+    float wanted = relative_mass(search.goal - levels.from.mass);
     u32 wanted_count = (u32)(search.goal - levels.from.count);
     auto is_before = [&](const ApproxSums& sum)
                          INLINE { return by_mass ? sum.mass + each * sum.square < wanted : sum.count < wanted_count; };

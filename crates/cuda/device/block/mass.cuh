@@ -245,7 +245,7 @@ struct SetEntropy {
 DEVICE u32 fixed_distance(float d) { return float_to_u32(1048576.0f * fminf(d, 32.0f)); }
 
 // Returns log2 of a mass, relative to the weight of the set's first token (M5).
-DEVICE float log2_mass(u64 mass) { return log2_rule(u64_to_float(mass) * bits_float((127 - 43) << 23)); }
+DEVICE float log2_mass(u64 mass) { return log2_rule(relative_mass(mass)); }
 
 // Returns the mass, number of tokens and entropy of a given set at the scale `log2e_over_t` (M5).
 template <class V>

@@ -212,6 +212,12 @@ DEVICE u32 key_id(u64 key) { return ~(u32)key; }
 
 DEVICE float key_logit(u64 key) { return from_ordered_bits((u32)(key >> 32)); }
 
+// A mass is in units of 2^-43 of the weight of its set's first token.
+#define MASS_BITS 43
+
+// Returns a mass in units of that weight.
+DEVICE float relative_mass(u64 mass) { return u64_to_float(mass) * bits_float((127 - MASS_BITS) << 23); }
+
 // The mass of a tile with the sum q of its weights and an f32 factor (M3).
 DEVICE u64 tile_mass(float factor, u64 q) {
     u32 bits = float_bits(factor);

@@ -146,8 +146,7 @@ DEVICE RowDraw draw_adaptive(const FilterContext<V>& f, const RngStream& rng, co
     const Maxima maxima = f.maxima(kept);
     const u64 mass = mass_of_set(f.blocks(), f.view, maxima, kept, kept.cut, f.log2e_over_t).mass;
     const float mean = fminf(fmaxf(f.state.mirostat_mu, 0.0f), 1.0f);
-    const Adaptive adaptive{fminf(fmaxf(2.0f * f.params.mu_target - mean, 0.0f), 1.0f),
-                            u64_to_float(mass) * bits_float((127 - 43) << 23)};
+    const Adaptive adaptive{fminf(fmaxf(2.0f * f.params.mu_target - mean, 0.0f), 1.0f), relative_mass(mass)};
     const u32 token = race_adaptive(f, maxima, rng, kept, adaptive);
     const float p = tile_factor(f.view.logit(token), kept.first_value, f.log2e_over_t) / adaptive.sum;
     return RowDraw{(int)token, f.params.mu_rate * mean + (1.0f - f.params.mu_rate) * p};

@@ -446,7 +446,7 @@ DEVICE WeightSum sum_of_tiles(ReduceStorage& reduce, const TileSum* tile_sums, u
         mass += tile_mass(tile_sums[tile].maximum / first, tile_sums[tile].sum);
     }
     mass = block_sum(reduce, mass);
-    return WeightSum{first * (u64_to_float(mass) * bits_float((127 - 43) << 23)), first};
+    return WeightSum{first * relative_mass(mass), first};
 }
 
 // The sums of the residuals of the target's row, and of the drafter's row if refusals read it.

@@ -51,9 +51,6 @@
 //     2^-21      the device's exponential, and 2^-22 the rule's
 #define WEIGHED_BITS 16
 
-// A weight of 1 is 2^43 of the units in which weights are added up.
-#define WEIGHT_BITS 43
-
 // A token that others are compared with. Only in its own tile do ids decide about equal logits.
 struct Pivot {
     float logit;
@@ -150,7 +147,7 @@ DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bo
         low_part += warp_id() == 0 ? tied : 0.0f;
         high_part += warp_id() == 1 ? tied : 0.0f;
     }
-    const float UNITS = bits_float((127 + WEIGHT_BITS) << 23);
+    const float UNITS = bits_float((127 + MASS_BITS) << 23);
     u64 masses[] = {(u64)((low_sum + low_part) * UNITS), (u64)((high_sum + high_part) * UNITS), mass};
     if constexpr (EDITED) {
         const u64 low_key = draw.pivots[0], high_key = draw.pivots[1];
@@ -221,7 +218,7 @@ struct TestedGoal {
 
     DEVICE_MEMBER TestedGoal() : least(0), most(0), by_count(false) {}
     DEVICE_MEMBER explicit TestedGoal(u32 top_k)
-        : least((u64)top_k << WEIGHT_BITS), most((u64)top_k << WEIGHT_BITS), by_count(true) {}
+        : least((u64)top_k << MASS_BITS), most((u64)top_k << MASS_BITS), by_count(true) {}
     DEVICE_MEMBER TestedGoal(u32 top_p, u64 least_total, u64 most_total)
         : least(target_mass(top_p, least_total)), most(target_mass(top_p, most_total)), by_count(false) {}
 

@@ -10,7 +10,7 @@
 #include "warp/softmax.cuh"
 
 // Returns the mass of a row's kept tokens, in units of the first one's weight.
-DEVICE float cut_sum(const RowCut& cut) { return u64_to_float(cut.mass) * bits_float((127 - 43) << 23); }
+DEVICE float cut_sum(const RowCut& cut) { return relative_mass(cut.mass); }
 
 // Sets the divisor and the scale of a row's probabilities from its cut, which keeps several tokens.
 DEVICE void set_probabilities(RowProbabilities& probabilities, const RowCut& cut) {

@@ -150,7 +150,7 @@ struct RowProbabilities {
     DEVICE_MEMBER void set(const RowMax& row, const TemperatureScale& at, u64 mass) {
         row_max = row;
         scale = at;
-        sum = u64_to_float(mass) * bits_float((127 - 43) << 23);
+        sum = relative_mass(mass);
         quarter_sum = Divisor(sum * 0.25f);
         // The divisors sum / 4 and sum differ by a power of two, so their reciprocals round alike.
         inverse = quarter_sum.high * 0.25f;
