@@ -28,16 +28,24 @@ pub enum On<'a> {
     Rank(Threads, LogitsLayout),
 }
 
+/// From where a pool reads the rows of a call.
+#[derive(Debug)]
+enum Source {
+    /// The table itself, by the numbers of its rows.
+    Table,
+    /// A copy of the table on the pool's device, by the same numbers.
+    Device(DeviceBuffer),
+    /// Copies of the call's rows, as ranks take no numbers of rows.
+    Copies(Vec<f32>),
+}
+
 /// A pool, and the table of rows that its requests read.
 #[derive(Debug)]
 pub struct Decoder {
     /// The pool.
     pub pool: Pool,
     table: Table,
-    /// The table in the memory of the pool's device.
-    there: Option<DeviceBuffer>,
-    /// Over ranks the rows of a call, as these take no numbers of rows.
-    copied: Option<Vec<f32>>,
+    source: Source,
 }
 
 impl Decoder {
@@ -48,16 +56,15 @@ impl Decoder {
     /// The errors of [`Pool::new`] and [`Pool::over`].
     pub fn new(on: On<'_>, mut table: Table, (slots, drafts): (usize, usize), kept: bool) -> Result<Self> {
         let mut config = PoolConfig { slots, kept, ..PoolConfig::new(table.vocab) };
-        let (mut there, mut copied) = (None, None);
-        let pool = match on {
-            On::Host => Pool::new(config)?,
+        let (pool, source) = match on {
+            On::Host => (Pool::new(config)?, Source::Table),
             On::Device(device) => {
                 // Histories are moved several times.
                 let (rows, history_growth) = (slots * (drafts + 1), 64);
                 config.place =
                     Place::Device { device: device.clone(), rows, history_growth, keep_histories: false };
-                there = Some(DeviceBuffer::of(device.runtime(), &table.rows)?);
-                Pool::new(config)?
+                let there = DeviceBuffer::of(device.runtime(), &table.rows)?;
+                (Pool::new(config)?, Source::Device(there))
             }
             On::Rank(transport, layout) => {
                 let split = VocabSplit::even(table.vocab, transport.world())?;
@@ -66,11 +73,11 @@ impl Decoder {
                 table = Table { rows: parts.copied().collect(), vocab: ids.len() };
                 let planner = PlannerConfig { layouts: vec![layout], ..PlannerConfig::new(split) };
                 config.place = Place::threads(1);
-                copied = Some(Vec::new());
-                Pool::over(config, Ranks::new(planner, Box::new(transport)))?
+                let pool = Pool::over(config, Ranks::new(planner, Box::new(transport)))?;
+                (pool, Source::Copies(Vec::new()))
             }
         };
-        Ok(Self { pool, table, there, copied })
+        Ok(Self { pool, table, source })
     }
 
     /// Takes a step in which each slot reads a row of the table.
@@ -78,8 +85,8 @@ impl Decoder {
     /// # Errors
     /// The errors of [`Pool::step`].
     pub fn step(&mut self, lines: &[u32], slots: &[Slot], out: &mut Outputs) -> Result<()> {
-        let Self { pool, table, there, copied } = self;
-        let (rows, row_indices) = rows_of(table, there.as_ref(), copied.as_mut(), (lines, None))?;
+        let Self { pool, table, source } = self;
+        let (rows, row_indices) = source.rows(table, lines, None)?;
         pool.step(rows, &Batch { row_indices, ..Batch::of(slots) }, out)
     }
 
@@ -94,32 +101,33 @@ impl Decoder {
         drafts: &Drafts<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        let Self { pool, table, there, copied } = self;
+        let Self { pool, table, source } = self;
         let first = batch.counts.iter().map(|count| *count as usize + 1).sum();
-        let of = (lines, lines.is_empty().then_some(first));
-        let (rows, row_indices) = rows_of(table, there.as_ref(), copied.as_mut(), of)?;
+        let (rows, row_indices) = source.rows(table, lines, lines.is_empty().then_some(first))?;
         pool.verify(rows, &Batch { row_indices, ..*batch }, drafts, out)
     }
 }
 
-/// Returns the first rows of a table, all of them without a number, from the memory of a device if it is
-/// there, and the lines; or copies of these lines, in their order.
-fn rows_of<'a>(
-    table: &'a Table,
-    there: Option<&'a DeviceBuffer>,
-    copied: Option<&'a mut Vec<f32>>,
-    (lines, first): (&'a [u32], Option<usize>),
-) -> Result<(Rows<'a>, &'a [u32])> {
-    let vocab = table.vocab;
-    let count = first.unwrap_or(table.rows.len() / vocab);
-    let rows = match (there, copied) {
-        (_, Some(copied)) if first.is_none() => {
-            copied.clear();
-            lines.iter().for_each(|line| copied.extend(&table.rows[*line as usize * vocab..][..vocab]));
-            return Ok((Rows::logits(copied.as_slice(), lines.len(), vocab)?, &[]));
-        }
-        (None, _) => Rows::logits(&table.rows[..count * vocab], count, vocab)?,
-        (Some(buffer), _) => DeviceMatrix::of(buffer, Dtype::F32, 0, count, vocab, vocab)?.into(),
-    };
-    Ok((rows, lines))
+impl Source {
+    /// Returns the first rows of a table, all of them without a number, and the lines; or copies of these
+    /// lines, in their order.
+    fn rows<'a>(
+        &'a mut self,
+        table: &'a Table,
+        lines: &'a [u32],
+        first: Option<usize>,
+    ) -> Result<(Rows<'a>, &'a [u32])> {
+        let vocab = table.vocab;
+        let count = first.unwrap_or(table.rows.len() / vocab);
+        let rows = match self {
+            Self::Copies(copied) if first.is_none() => {
+                copied.clear();
+                lines.iter().for_each(|line| copied.extend(&table.rows[*line as usize * vocab..][..vocab]));
+                return Ok((Rows::logits(copied.as_slice(), lines.len(), vocab)?, &[]));
+            }
+            Self::Device(buffer) => DeviceMatrix::of(buffer, Dtype::F32, 0, count, vocab, vocab)?.into(),
+            Self::Table | Self::Copies(_) => Rows::logits(&table.rows[..count * vocab], count, vocab)?,
+        };
+        Ok((rows, lines))
+    }
 }
