@@ -102,8 +102,8 @@ def _read_keys() -> set[int]:
     file = os.environ.get("GUMBALL_WATERMARK_KEYS")
     text = Path(file).read_text(encoding="utf-8") if file else ""
     add_watermark_keys(text)
-    lines = (line.split() for line in text.splitlines())
-    return {int(words[0]) for words in lines if words and not words[0].startswith("#")}
+    # A line that adds no key is empty or a comment.
+    return {int(line.split()[0]) for line in text.splitlines() if add_watermark_keys(line)}
 
 
 _SHARED = _read_keys()
