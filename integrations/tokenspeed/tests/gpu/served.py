@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import os
 import tempfile
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from tokenspeed.runtime.sampling.sampling_params import SamplingParams
 from tokenspeed.runtime.utils import env
 from tokenspeed.runtime.utils.server_args import prepare_server_args
 
-VOCAB = 151936
+VOCAB = int(os.environ.get("VOCAB", "151936"))
 PROMPT = [5, 6, 7]
 
 
@@ -104,12 +105,16 @@ class Server:
         tokens, lengths = ModelExecutor._run_sampling(self, output, info, context, drafts)
         return tokens, lengths, output.next_token_logprobs
 
-    def capture(self, sizes: list[int]) -> None:
-        """Captures a graph for each size and each of the backend's variants, in the sequence in which TokenSpeed does it."""
+    def capture(self, sizes: list[int], without: tuple[str, ...] = ()) -> None:
+        """Captures a graph for each size and each of the backend's variants, in the sequence in which TokenSpeed does it.
+
+        without: variants that no step takes.
+        """
         self.sizes = sorted(sizes)
+        variants = dict.fromkeys(("default", *self.sampling_backend.cuda_graph_capture_variants(self.width)))
         pool: Any = None
         for bs in reversed(self.sizes):
-            for variant in dict.fromkeys(("default", *self.sampling_backend.cuda_graph_capture_variants(self.width))):
+            for variant in (one for one in variants if one not in without):
                 with torch.cuda.stream(self.stream):
                     for _ in range(4):
                         torch.cuda.synchronize()
