@@ -1,6 +1,7 @@
 """A plug-in of TokenSpeed for `engine.py`: writes the logits that Gumball's backend draws from to a file of each request, in $GUMBALL_WATCH.
 
-The copy is part of the steps, so that a graph takes it too; it is read when the next step is prepared.
+The copy is part of the steps, so that a graph takes it too; it is read when the next step is prepared. With $GUMBALL_NCCL_ALONE no engine makes
+TensorRT's buffers for sums over GPUs, which take NVLink multicast where they can.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from typing import Any
 
 
 def register() -> None:
-    """Called by TokenSpeed in each of its processes; nothing without $GUMBALL_WATCH."""
+    """Called by TokenSpeed in each of its processes; nothing without $GUMBALL_WATCH and $GUMBALL_NCCL_ALONE."""
+    if "GUMBALL_NCCL_ALONE" in os.environ:
+        from tokenspeed.runtime.distributed.comm_backend.trtllm_allreduce import TrtllmAllReduceBackend
+
+        TrtllmAllReduceBackend.configure_group = lambda *_, **__: False  # type: ignore[method-assign]
     folder = os.environ.get("GUMBALL_WATCH")
     if folder is None:
         return
