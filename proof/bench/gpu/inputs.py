@@ -79,9 +79,9 @@ def repeated(rows, shape):
     return rows[torch.arange(count, device="cuda") % len(rows)].view(shape)
 
 
-def model(shape, seed=0):
+def model(shape, seed=0, device="cuda"):
     """Rows like a model's: the distribution of our program's, other rows."""
-    generator = torch.Generator("cuda").manual_seed(shape[-1] + shape[1] + seed)
-    peaks = torch.randint(shape[-1], (*shape[:-1], 20), device="cuda", generator=generator)
-    raised = 6 + 8 * torch.rand(peaks.shape, device="cuda", generator=generator)
-    return torch.empty(shape, device="cuda").normal_(0, 2, generator=generator).scatter_add_(-1, peaks, raised)
+    generator = torch.Generator(device).manual_seed(shape[-1] + shape[1] + seed)
+    peaks = torch.randint(shape[-1], (*shape[:-1], 20), device=device, generator=generator)
+    raised = 6 + 8 * torch.rand(peaks.shape, device=device, generator=generator)
+    return torch.empty(shape, device=device).normal_(0, 2, generator=generator).scatter_add_(-1, peaks, raised)
