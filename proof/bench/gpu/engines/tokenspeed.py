@@ -151,11 +151,26 @@ def edited(draw, logprob=False):
     return make
 
 
-def renorms(rows, vocab):
-    to = Pools(rows, vocab, plan.request("top-k-top-p"))
+def renormalise(to, rows, vocab):
+    """The fused renormalisation of top-k and top-p, with what it works in."""
     fused.prepare_for_device(torch.cuda.current_device())
     scratch = torch.empty(fused.fused_topk_topp_workspace_size(rows, vocab), dtype=torch.uint8, device="cuda")
     return lambda probs: fused.fused_topk_topp_renorm(probs, to.k, to.p, scratch)
+
+
+def renorms(rows, vocab):
+    return renormalise(Pools(rows, vocab, plan.request("top-k-top-p")), rows, vocab)
+
+
+def renormalised(to, rows, vocab):
+    """What its backend `flashinfer_full` draws with, behind its edits."""
+    renormed, flashinfer, offsets = renormalise(to, rows, vocab), tokenspeed_chains.flashinfer, to.offsets.long()
+
+    def call(logits):
+        probs = renormed(flashinfer.softmax(logits, temperature=to.temperature))
+        return flashinfer.min_p_sampling_from_probs(probs, to.min_p, seed=to.seed, offset=offsets, deterministic=True)
+
+    return call
 
 
 def way(task, does, draw):
@@ -198,4 +213,7 @@ def ways():
     found += [way(f"mixture-{index}", f"{edits}, {nucleus}", edited(top_p)) for index in (6, 7)]
     if fused:
         found.append(Way("top-k-top-p-renorm", "fused_topk_topp_renorm", renorms, given="probabilities"))
+    if fused and tokenspeed_chains.flashinfer:
+        does = "FlashInfer's softmax, fused_topk_topp_renorm, min_p_sampling_from_probs"
+        found.append(way("top-k-top-p-min-p", does, renormalised))
     return [*found, *tokenspeed_chains.ways()]
