@@ -232,6 +232,7 @@ def served(name: str) -> None:
         attn_tp_size=2,
         force_deterministic_rsag=True,
         comm_fusion_max_num_tokens=-1,
+        disable_nccl_nvls=True,
         **more,
     )
 
