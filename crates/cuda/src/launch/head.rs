@@ -7,6 +7,7 @@ use crate::abi::{self, CODE_CHUNK, DIGIT_CHUNK_BYTES, SCREENED_STATES, head_flag
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
+use crate::launch::Launch;
 use crate::launch::tuning::{self, QueueShape};
 use crate::programs::kernels::{
     FAST_LOGITS, HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_PROBES, HEAD_RACE, HEAD_STATES,
@@ -49,14 +50,13 @@ pub(crate) unsafe fn enqueue(
         queue_stages: shape.stages,
         ..*head
     };
-    let states = HEAD_STATES.of(Kind::Logits, hidden);
-    // SAFETY: the grids are those that the kernels expect, and the first one is launched when all before it
-    // is complete. The caller guarantees what `head` points to.
-    unsafe { runtime.launch(states, tuning::head_states(rows), bytemuck::bytes_of(head)) }?;
+    let states = Launch::new(HEAD_STATES.of(Kind::Logits, hidden), tuning::head_states(rows));
+    // SAFETY: the caller guarantees what `head` points to.
+    unsafe { states.enqueue(runtime, head) }?;
+    // Before it waits, a block reads weights, codes and centroids, which no kernel writes.
     let then = |kernel, grid, argument: &abi::HeadStep| {
-        // SAFETY: as above. Each block waits for the kernel before it before it reads anything but weights,
-        // codes and centroids, which no kernel writes.
-        unsafe { runtime.launch_dependent(kernel, grid, bytemuck::bytes_of(argument)) }
+        // SAFETY: as above.
+        unsafe { Launch::dependent(kernel, grid).enqueue(runtime, argument) }
     };
     if is_fast {
         let fast = FAST_LOGITS.of_short(weights).expect("no head with weights of f32 is fast");

@@ -10,7 +10,7 @@ use crate::abi::{self, JudgeRequests, judge_rules, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
-use crate::launch::tuning;
+use crate::launch::{Launch, tuning};
 use crate::programs::kernels::{EDIT_ROWS, JUDGE_REQUESTS};
 
 /// Returns a judgement as kernels take it: the code of its rule, `threshold_single`, and `threshold_acc` in
@@ -52,30 +52,20 @@ pub(crate) unsafe fn edit_rows(
         blocks_per_row: blocks.blocks_per_row as u32,
         tiles_per_block: blocks.tiles_per_block as u32,
     };
-    // SAFETY: the grid is the one that edit_rows.cu expects. The caller guarantees what the argument points
-    // to.
-    unsafe { runtime.launch(EDIT_ROWS.of(kind, dtype), blocks.grid(rows), bytemuck::bytes_of(&argument)) }
+    let launch = Launch::new(EDIT_ROWS.of(kind, dtype), blocks.grid(rows));
+    // SAFETY: the caller guarantees what the argument points to.
+    unsafe { launch.enqueue(runtime, &argument) }
 }
 
-/// Enqueues `judge_requests` for the drafts of `requests` requests.
-///
-/// # Safety
-/// As for [`Runtime::launch`]. By rows of logits the kernel before is their survey.
-pub(crate) unsafe fn requests(
-    runtime: &dyn Runtime,
+/// Returns the launch of `judge_requests` for the drafts of `requests` requests. By rows of logits the kernel
+/// before is their survey.
+pub(crate) fn requests(
     limits: &DeviceLimits,
     requests: usize,
     argument: &JudgeRequests,
-) -> Result<()> {
+) -> Launch<JudgeRequests> {
     let by_logits = argument.target != judge_targets::PROBABILITIES;
     let reads_rows = !by_logits || argument.draft_probs != 0;
     let grid = tuning::judge_drafts(limits, requests, argument.drafts.step.tiles as usize, reads_rows);
-    let (kernel, argument) = (JUDGE_REQUESTS.kernel(), bytemuck::bytes_of(argument));
-    if by_logits {
-        // SAFETY: the grid is the one that judge_requests.cu expects, which waits for the survey. The caller
-        // guarantees what the argument points to.
-        return unsafe { runtime.launch_dependent(kernel, grid, argument) };
-    }
-    // SAFETY: as above.
-    unsafe { runtime.launch(kernel, grid, argument) }
+    Launch::new(JUDGE_REQUESTS.kernel(), grid).dependent_if(by_logits)
 }

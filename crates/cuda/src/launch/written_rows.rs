@@ -8,26 +8,20 @@ use crate::abi::dtype::Dtype;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
-use crate::launch::tuning;
+use crate::launch::{Launch, tuning};
 use crate::programs::kernels::{FIND_CUT, WRITE_ROWS};
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// Enqueues `find_cut`, which finds the cuts of surveyed rows.
-///
-/// # Safety
-/// As for [`write`], without output rows.
-pub(crate) unsafe fn find_cuts(
-    runtime: &dyn Runtime,
+/// Returns the launch of `find_cut`, which finds the cuts of the rows that the kernel before has surveyed.
+pub(crate) fn find_cuts(
     limits: &DeviceLimits,
     (kind, dtype): (Kind, Dtype),
     needs: StepFeatures,
-    cuts: &abi::FindCut,
-) -> Result<()> {
+    step: &abi::Step,
+) -> Launch<abi::FindCut> {
     let needs = StepFeatures { variant: Variant::Candidates, ..needs };
-    let grid = tuning::finish(limits, cuts.step.rows as usize, cuts.step.tiles as usize, needs);
-    // SAFETY: the grid is the one that find_cut.cu expects, and every block of it waits for the survey. The
-    // caller guarantees what the argument points to.
-    unsafe { runtime.launch_dependent(FIND_CUT.of(kind, dtype), grid, bytemuck::bytes_of(cuts)) }
+    let grid = tuning::finish(limits, step.rows as usize, step.tiles as usize, needs);
+    Launch::dependent(FIND_CUT.of(kind, dtype), grid)
 }
 
 /// Enqueues `find_cut`, which finds the cuts of surveyed rows, and `write_rows`, which writes the rows of
@@ -44,9 +38,9 @@ pub(crate) unsafe fn write(
     cuts: &abi::FindCut,
     (out, out_stride): (u64, u64),
 ) -> Result<()> {
-    // SAFETY: the caller guarantees what the function requires.
-    unsafe { find_cuts(runtime, limits, (kind, from), needs, cuts) }?;
     let step = &cuts.step;
+    // SAFETY: the caller guarantees what the argument points to.
+    unsafe { find_cuts(limits, (kind, from), needs, step).enqueue(runtime, cuts) }?;
     let (rows, tiles) = (step.rows as usize, step.tiles as usize);
     let blocks = tuning::write_rows(limits, rows, tiles, step.prefill_out != 0);
     let argument = abi::WriteRows {
@@ -63,8 +57,7 @@ pub(crate) unsafe fn write(
         tiles_per_block: blocks.tiles_per_block as u32,
         mask_only: cuts.mask_only,
     };
-    let kernel = WRITE_ROWS.to(kind, from, to);
-    // SAFETY: the grid is the one that write_rows.cu expects, and every block of it waits for `find_cut`. The
-    // caller guarantees what the argument points to.
-    unsafe { runtime.launch_dependent(kernel, blocks.grid(rows), bytemuck::bytes_of(&argument)) }
+    let launch = Launch::dependent(WRITE_ROWS.to(kind, from, to), blocks.grid(rows));
+    // SAFETY: the caller guarantees what the argument points to.
+    unsafe { launch.enqueue(runtime, &argument) }
 }

@@ -13,7 +13,6 @@ use crate::driver::runtime::Runtime;
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS, SIGNED};
 use crate::memory::rows::{MaskRows, Rows, RowsOut};
-use crate::programs::kernels::{GIVEN_GRADIENT, GIVEN_LOGPROBS};
 
 /// The ids that rows are asked for, and over which sets.
 #[derive(Clone, Copy, Debug)]
@@ -73,11 +72,10 @@ pub(super) fn logprobs(
     if rows.rows == 0 {
         return Ok(());
     }
-    let grid = tuning::given_rows(rows.rows, argument.tiles, true);
-    let kernel = GIVEN_LOGPROBS.of(Kind::Logits, rows.dtype);
-    // SAFETY: the grid is the one that given_logprobs.cu expects. The creators of rows, sets and columns
-    // guarantee their memory, whose types and lengths were checked.
-    Ok(unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&argument)) }?)
+    let launch = tuning::given_logprobs(rows.rows, argument.tiles, rows.dtype);
+    // SAFETY: the creators of rows, sets and columns guarantee their memory, whose types and lengths were
+    // checked.
+    Ok(unsafe { launch.enqueue(&**runtime, &argument) }?)
 }
 
 /// Enqueues the gradient; see [`super::Operators::logprobs_gradient`].
@@ -113,11 +111,10 @@ pub(super) fn gradient(
     if rows.rows == 0 {
         return Ok(());
     }
-    let grid = tuning::given_rows(rows.rows, argument.tiles, false);
-    let kernel = GIVEN_GRADIENT.of(Kind::Logits, rows.dtype);
+    let launch = tuning::given_gradient(rows.rows, argument.tiles, rows.dtype);
     // SAFETY: as above; the written rows are the rows that are read, or do not overlap them, and no other
     // code uses them.
-    Ok(unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&argument)) }?)
+    Ok(unsafe { launch.enqueue(&**runtime, &argument) }?)
 }
 
 /// Checks rows and tokens; returns what the kernels' arguments have in common.

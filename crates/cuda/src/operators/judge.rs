@@ -18,7 +18,7 @@ use crate::abi::{self, judge_flags};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::judge::rule_of;
-use crate::launch::tuning;
+use crate::launch::{Launch, tuning};
 use crate::memory::buffer::Buffer;
 use crate::operators::draft_trees::{DraftTrees, Judged};
 use crate::programs::kernels::{JUDGE_DRAFTS, VERIFY_FINISH, VERIFY_SURVEY};
@@ -108,15 +108,14 @@ impl Judge {
             blocks_per_chain: blocks.blocks_per_row as u32,
             ..argument
         };
-        let grid = blocks.grid(launched);
-        // SAFETY: the grid is the one that verify.cu expects. Each block waits before it does anything. The
-        // caller guarantees the rest.
-        unsafe { runtime.launch_dependent(VERIFY_SURVEY.kernel(), grid, bytemuck::bytes_of(&argument)) }?;
+        let survey = Launch::dependent(VERIFY_SURVEY.kernel(), blocks.grid(launched));
+        // SAFETY: the caller guarantees it.
+        unsafe { survey.enqueue(runtime, &argument) }?;
         let grid = tuning::finish(&self.device, launched, tiles, StepFeatures::NONE);
-        // SAFETY: verify.cu expects this grid, and the caller guarantees the rest. Each block waits before it
-        // reads the survey's records, and before it writes. It begins after all blocks of the survey have
-        // waited, so the results of earlier kernels are visible.
-        unsafe { runtime.launch_dependent(VERIFY_FINISH.kernel(), grid, bytemuck::bytes_of(&argument)) }
+        // It begins after all blocks of the survey have waited, so the results of earlier kernels are visible.
+        let finish = Launch::dependent(VERIFY_FINISH.kernel(), grid);
+        // SAFETY: as above.
+        unsafe { finish.enqueue(runtime, &argument) }
     }
 
     /// Launches the kernel for `launched` trees from index `from` on.
@@ -145,8 +144,7 @@ impl Judge {
             reserved: 0,
         };
         let grid = tuning::judge_drafts(&self.device, launched, chains.tiles as usize, true);
-        // SAFETY: the grid is the one that judge_drafts.cu expects, and each block waits before it does
-        // anything. The caller guarantees the rest.
-        unsafe { self.runtime.launch_dependent(JUDGE_DRAFTS.kernel(), grid, bytemuck::bytes_of(&argument)) }
+        // SAFETY: the caller guarantees it.
+        unsafe { Launch::dependent(JUDGE_DRAFTS.kernel(), grid).enqueue(&*self.runtime, &argument) }
     }
 }

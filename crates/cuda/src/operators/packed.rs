@@ -7,7 +7,7 @@ use gumball_spec::{Error, Result};
 use super::check_column;
 use crate::abi;
 use crate::driver::runtime::Runtime;
-use crate::launch::kept;
+use crate::launch::{Launch, tuning};
 use crate::memory::columns::{DeviceSlice, WORDS};
 use crate::memory::rows::MaskRows;
 
@@ -42,5 +42,6 @@ pub(super) fn pack_kept(
         words: width as u32,
     };
     // SAFETY: the creators of sets and column guarantee their memory, whose sizes and alignment were checked.
-    Ok(unsafe { kept::pack(&**runtime, rows, &argument) }?)
+    let enqueue = |launch: Launch<_>| unsafe { launch.enqueue(&**runtime, &argument) };
+    Ok(tuning::pack_kept(rows).into_iter().try_for_each(enqueue)?)
 }

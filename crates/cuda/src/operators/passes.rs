@@ -14,9 +14,7 @@ use crate::abi::{
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::tuning::{self, Plan, Survey};
-use crate::launch::{finish, survey};
 use crate::memory::rows::Rows;
-use crate::programs::kernels::PARAMS_FROM_COLUMNS;
 use crate::requests::step_features::Variant;
 
 /// What passes over rows run on.
@@ -116,15 +114,10 @@ impl Passes {
     }
 
     fn enqueue_prepare(&self, columns: &ParamColumns) -> Result<()> {
-        let grid = tuning::params_from_columns(columns.rows as usize);
-        // SAFETY: the grid is the one that params_from_columns.cu expects, and the scratch memory has an
-        // element for each row. The columns' creators guarantee their memory, and `prepare` checked their
-        // lengths. Each block waits for the earlier kernels before it does anything, and lets the survey
-        // begin only then.
-        unsafe {
-            self.runtime.launch_dependent(PARAMS_FROM_COLUMNS.kernel(), grid, bytemuck::bytes_of(columns))
-        }?;
-        Ok(())
+        let launch = tuning::params_from_columns(columns.rows as usize);
+        // SAFETY: the scratch memory has an element for each row. The columns' creators guarantee their
+        // memory, and `prepare` checked their lengths.
+        Ok(unsafe { launch.enqueue(&*self.runtime, columns) }?)
     }
 
     /// Surveys each row of logits or probabilities once, for all outputs that read it.
@@ -160,43 +153,36 @@ impl Passes {
             records: step.shared_records,
             filter_sums: step.shared_filter_sums,
             ..*step
-        }
-        .with_blocks_per_row(survey.blocks.blocks_per_row as u32);
+        };
+        let (step, launch) = survey.over(&step, true);
         // SAFETY: the conditions of the launch in `survey` hold here too. `reserve` provided records for
         // each of these rows.
-        unsafe { survey::enqueue_dependent(&*self.runtime, survey, &step) }?;
-        Ok(())
+        Ok(unsafe { launch.enqueue(&*self.runtime, &step) }?)
     }
 
     /// Surveys rows whose requests the kernel before makes. Returns the argument for the kernel that finishes
     /// them.
     pub fn survey(&self, rows: &Rows<'_>, plan: &Plan, step: abi::Step) -> Result<abi::Step> {
-        let (runtime, of) = (&*self.runtime, (rows.kind, rows.dtype));
-        if plan.shared.is_some() {
-            let survey = tuning::records_from_shared_rows(plan.tiles);
-            let step = step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
-            // SAFETY: the conditions of the launch below hold here too. The shared rows were surveyed before.
-            unsafe { survey::enqueue(runtime, &survey, &step) }?;
-            return Ok(step);
-        }
-        let survey = tuning::survey(&self.device, (step.rows as usize, plan.tiles), of, plan.needs);
-        let step = step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
+        let of = (rows.kind, rows.dtype);
+        let survey = match plan.shared {
+            Some(_) => tuning::records_from_shared_rows(plan.tiles),
+            None => tuning::survey(&self.device, (step.rows as usize, plan.tiles), of, plan.needs),
+        };
+        let (step, launch) = survey.over(&step, plan.shared.is_none());
         // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough for
-        // these rows. The kernel before makes the rows' requests, and every block of survey.cu and
-        // survey_draw.cu waits for it; it also checks the row indices. No operator has edits. The creator
-        // of `Rows` guarantees the logits.
-        unsafe { survey::enqueue_dependent(runtime, &survey, &step) }?;
+        // these rows. The kernel before makes the rows' requests; it also checks the row indices. Shared rows
+        // were surveyed before. No operator has edits. The creator of `Rows` guarantees the logits.
+        unsafe { launch.enqueue(&*self.runtime, &step) }?;
         Ok(step)
     }
 
     /// Finishes rows after their survey.
     pub fn finish(&self, rows: &Rows<'_>, plan: &Plan, step: &abi::Step) -> Result<()> {
+        let of = (rows.kind, rows.dtype);
+        let launch = tuning::finish_step(&self.device, of, plan.needs, step, true);
         // SAFETY: the conditions of the survey's launch hold here too. The survey began after the requests
         // were made. `sample` checked that tokens and statuses have an element per row; `selected_logprobs`
         // has none.
-        unsafe {
-            finish::enqueue(&*self.runtime, &self.device, (rows.kind, rows.dtype), plan.needs, step, true)
-        }?;
-        Ok(())
+        Ok(unsafe { launch.enqueue(&*self.runtime, step) }?)
     }
 }

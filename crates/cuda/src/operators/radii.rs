@@ -12,7 +12,6 @@ use crate::abi::{self, Params, SelectedTokens, TileSum};
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS};
 use crate::memory::rows::Rows;
-use crate::programs::kernels::WRITE_SELECTED;
 
 impl Passes {
     /// Writes the radius of each row; see [`Operators::radii`](super::Operators::radii).
@@ -68,11 +67,11 @@ impl Passes {
                 flags: 0,
                 reserved: [0; 3],
             };
-            let (grid, argument) = (tuning::selected_tokens(count), bytemuck::bytes_of(&selected));
-            // SAFETY: the grid is the one that selected_logprobs.cu expects. The step has written the
-            // outputs, whose layout is that of `count` rows; of `write_selected` no other memory is read,
-            // and the creator of `radii` guarantees what it writes, whose type and length were checked.
-            unsafe { self.runtime.launch(WRITE_SELECTED.kernel(), grid, argument) }?;
+            let [_, write] = tuning::selected_tokens(count);
+            // SAFETY: the step has written the outputs, whose layout is that of `count` rows; of
+            // `write_selected` no other memory is read, and the creator of `radii` guarantees what it writes,
+            // whose type and length were checked.
+            unsafe { write.enqueue(&*self.runtime, &selected) }?;
         }
         Ok(())
     }

@@ -14,7 +14,6 @@ use crate::abi::{self, ParamColumns, SelectedTokens, TileSum, selected_flags};
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS, SIGNED, WORDS};
 use crate::memory::rows::Rows;
-use crate::programs::kernels::{SELECT_TOKENS, WRITE_SELECTED};
 use crate::requests::prepared::Prepared;
 use crate::requests::step_features::StepFeatures;
 
@@ -87,16 +86,14 @@ impl Passes {
                 rows: count as u32,
                 ..step
             };
-            let (grid, argument) = (tuning::selected_tokens(count), bytemuck::bytes_of(&selected));
-            // SAFETY: the grid is the one that selected_logprobs.cu expects, and the scratch memory has an
-            // element for each row. The columns' creators guarantee their memory, whose types and lengths
-            // were checked. Each block waits for the earlier kernels before it does anything, and lets the
-            // survey begin only then.
-            unsafe { self.runtime.launch_dependent(SELECT_TOKENS.kernel(), grid, argument) }?;
+            let [select, write] = tuning::selected_tokens(count);
+            // SAFETY: the scratch memory has an element for each row. The columns' creators guarantee their
+            // memory, whose types and lengths were checked.
+            unsafe { select.enqueue(&*self.runtime, &selected) }?;
             let step = self.survey(rows, &plan, step)?;
             self.finish(rows, &plan, &step)?;
             // SAFETY: as above. The step has written the outputs, whose layout is that of `count` rows.
-            unsafe { self.runtime.launch(WRITE_SELECTED.kernel(), grid, argument) }?;
+            unsafe { write.enqueue(&*self.runtime, &selected) }?;
         }
         Ok(())
     }

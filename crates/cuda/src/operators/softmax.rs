@@ -14,6 +14,7 @@ use crate::abi;
 use crate::abi::dtype::Dtype;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
+use crate::launch::Launch;
 use crate::launch::tuning::{self, Clusters};
 use crate::memory::buffer::Buffer;
 use crate::memory::columns::{DeviceSlice, FLOATS, WORDS};
@@ -179,7 +180,7 @@ impl Softmax {
         match way {
             tuning::Softmax::SinglePass(clusters) => {
                 let Clusters { blocks_per_row, tiles_per_block, pairs_in_smem, pairs_ahead, .. } = clusters;
-                let kernel = SOFTMAX_CLUSTER.to(Kind::Logits, from, to);
+                let launch = Launch::new(SOFTMAX_CLUSTER.to(Kind::Logits, from, to), clusters.grid());
                 let argument = abi::SoftmaxArgs {
                     blocks_per_row: blocks_per_row as u32,
                     tiles_per_block: tiles_per_block as u32,
@@ -187,9 +188,8 @@ impl Softmax {
                     pairs_ahead: pairs_ahead as u32,
                     ..*argument
                 };
-                // SAFETY: the grid is the one that softmax.cu expects, with shared memory for its tiles. The
-                // caller guarantees the rest.
-                unsafe { runtime.launch(kernel, clusters.grid(), bytemuck::bytes_of(&argument)) }
+                // SAFETY: the caller guarantees it.
+                unsafe { launch.enqueue(runtime, &argument) }
             }
             tuning::Softmax::TwoPass { blocks, .. } => {
                 let argument = abi::SoftmaxArgs {
@@ -198,13 +198,12 @@ impl Softmax {
                     ..*argument
                 };
                 let grid = blocks.grid(argument.rows as usize);
-                let reduce = SOFTMAX_REDUCE.of(Kind::Logits, from);
-                let write = SOFTMAX_WRITE.to(Kind::Logits, from, to);
-                // SAFETY: the grid is the one that softmax.cu expects. The caller guarantees the rest.
-                unsafe { runtime.launch(reduce, grid, bytemuck::bytes_of(&argument)) }?;
-                // SAFETY: softmax.cu expects this grid, and the caller guarantees the rest. The kernel waits
-                // before it reads the first kernel's sums, and before it writes.
-                unsafe { runtime.launch_dependent(write, grid, bytemuck::bytes_of(&argument)) }
+                let reduce = Launch::new(SOFTMAX_REDUCE.of(Kind::Logits, from), grid);
+                let write = Launch::dependent(SOFTMAX_WRITE.to(Kind::Logits, from, to), grid);
+                // SAFETY: the caller guarantees it.
+                unsafe { reduce.enqueue(runtime, &argument) }?;
+                // SAFETY: as above.
+                unsafe { write.enqueue(runtime, &argument) }
             }
         }
     }

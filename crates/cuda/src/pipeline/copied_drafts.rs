@@ -7,7 +7,7 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::IntType;
 use crate::abi::{DraftCopy, copy_flags};
-use crate::launch::drafts;
+use crate::launch::tuning;
 use crate::memory::int_matrix::DeviceIntMatrixMut;
 use crate::pipeline::assignment::DraftBatchId;
 use crate::pipeline::workspace::Workspace;
@@ -66,8 +66,9 @@ impl<'b> DraftCopyLaunch<'b> {
         if self.argument.rows == 0 {
             return Ok(());
         }
+        let drafts = self.argument.rows as usize * self.argument.siblings as usize;
         // SAFETY: the batch belongs to this workspace, and has memory for the drafts of its rows. The creator
         // of the matrix guarantees that of the rows and columns that `new` compared.
-        unsafe { drafts::copy(&*workspace.runtime, &self.argument) }
+        unsafe { tuning::copy_drafts(drafts).enqueue(&*workspace.runtime, &self.argument) }
     }
 }

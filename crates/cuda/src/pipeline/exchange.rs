@@ -6,7 +6,7 @@ use std::ops::Range;
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::{self, MAX_RANKS, TILE, exchange_flags, flags};
-use crate::launch::{exchange, tuning};
+use crate::launch::tuning;
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::row_batch::RowBatch;
@@ -312,7 +312,9 @@ impl Exchange {
             return unsafe { mail.exchange_rows(workspace) };
         }
         // SAFETY: as above.
-        let send = |rows| unsafe { exchange::send_rows(&*workspace.runtime, &workspace.device, rows) };
+        let send = |rows| unsafe {
+            tuning::send_rows(&workspace.device, rows, false).enqueue(&*workspace.runtime, rows)
+        };
         self.rows.as_ref().map_or(Ok(()), send)
     }
 
@@ -326,7 +328,7 @@ impl Exchange {
             return unsafe { mail.exchange_results(workspace) };
         }
         // SAFETY: as above.
-        unsafe { exchange::send_results(&*workspace.runtime, &self.results) }
+        unsafe { tuning::send_results(&self.results, false).enqueue(&*workspace.runtime, &self.results) }
     }
 }
 

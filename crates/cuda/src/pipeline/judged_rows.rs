@@ -16,7 +16,7 @@ use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, Params, RowCut, TileRecord, TileSum, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::{judge, survey, tuning, written_rows};
+use crate::launch::{judge, tuning, written_rows};
 use crate::memory::buffer::Buffer;
 use crate::memory::rows::Rows;
 use crate::operators::softmax::{Softmax, Temperatures};
@@ -142,7 +142,7 @@ impl JudgedRows {
         };
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The
         // caller guarantees the rest.
-        unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
+        unsafe { judge::requests(limits, trees.requests, &argument).enqueue(runtime, &argument) }
     }
 
     /// Enqueues the judgement of the drafts of a step by the rows of `step`: logits without edits, which need
@@ -167,8 +167,9 @@ impl JudgedRows {
         };
         let has_filters = needs.variant != Variant::SurveyDraw;
         if has_filters {
+            let launch = written_rows::find_cuts(limits, trees.row_type, needs, step);
             // SAFETY: there is a cut for each row of the workspace. The caller guarantees the rest.
-            unsafe { written_rows::find_cuts(runtime, limits, trees.row_type, needs, &cuts) }?;
+            unsafe { launch.enqueue(runtime, &cuts) }?;
         }
         let argument = abi::JudgeRequests {
             target_rows: step.logits,
@@ -178,7 +179,7 @@ impl JudgedRows {
             ..self.judgement(trees, judgement)
         };
         // SAFETY: as in `judge`.
-        unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
+        unsafe { judge::requests(limits, trees.requests, &argument).enqueue(runtime, &argument) }
     }
 
     /// Returns the argument of a judgement, without rows of the target's.
@@ -320,9 +321,9 @@ unsafe fn survey_again(
 ) -> crate::Result<abi::Step> {
     // `find_cut` needs a list or a search for any filters.
     let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
-    let launch = tuning::survey(limits, (step.rows as usize, step.tiles as usize), row_type, needs);
-    let step = step.with_blocks_per_row(launch.blocks.blocks_per_row as u32);
+    let survey = tuning::survey(limits, (step.rows as usize, step.tiles as usize), row_type, needs);
+    let (step, launch) = survey.over(step, false);
     // SAFETY: the caller guarantees what the argument points to.
-    unsafe { survey::enqueue(runtime, &launch, &step) }?;
+    unsafe { launch.enqueue(runtime, &step) }?;
     Ok(step)
 }

@@ -12,7 +12,7 @@ use gumball_spec::verify::by_probabilities::Judgement;
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, draft_flags, exchange_flags, flags};
-use crate::launch::{drafts, exchange, finish, head, history_edits, shards, survey, tuning};
+use crate::launch::{head, tuning};
 use crate::pipeline::draft_rows::StepDrafts;
 use crate::pipeline::head::HeadLaunch;
 use crate::pipeline::proposals::Proposals;
@@ -62,7 +62,7 @@ impl Step<'_> {
         let digest = abi::DigestDrafts { path_stride, ..digest };
         // SAFETY: the buffers belong to this workspace and the window to this rank, and `assign` wrote the
         // requests. The creators of the drafts' columns and of the paths guarantee these.
-        unsafe { exchange::digest_drafts(&*workspace.runtime, requests, &digest) }
+        unsafe { tuning::digest_drafts(requests, &digest).enqueue(&*workspace.runtime, &digest) }
     }
 
     /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): the
@@ -156,15 +156,15 @@ impl Step<'_> {
         // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes
         // suffice for the rows and requests that `check` compared, and for the paths that `fix` did. The
         // creators of the drafts' columns and of the paths guarantee these.
-        unsafe { drafts::begin(runtime, needs, begun) }
+        unsafe { tuning::begin_drafts(begun.step.rows as usize, needs).enqueue(runtime, begun) }
     }
 
     /// Launches the kernel that accepts drafts and advances the requests, if the rows verify some.
     fn end_drafts(&self, workspace: &Workspace, begun: Option<&DraftStep>) -> crate::Result<()> {
         match (&self.begin, begun) {
-            // SAFETY: the conditions of `drafts::begin` hold here too.
+            // SAFETY: the conditions of `begin_drafts` hold here too.
             (Begin::Verify(of), Some(begun)) => unsafe {
-                drafts::end(&*workspace.runtime, of.requests.len(), begun)
+                tuning::end_drafts(of.requests.len()).enqueue(&*workspace.runtime, begun)
             },
             _ => Ok(()),
         }
@@ -203,10 +203,10 @@ impl Step<'_> {
         let needs = if scores { needs } else { needs.union(StepFeatures::SIMPLE) };
         let survey = match &self.shared {
             // If any row has edits or needs sums, all rows are surveyed separately.
-            Some((survey, step)) if !needs.edits && !needs.sums => {
+            Some((step, survey)) if !needs.edits && !needs.sums => {
                 // SAFETY: the conditions of the survey's launch below hold here too. There are no more logits
                 // rows than rows, or sharing would save nothing, so the records fit.
-                unsafe { survey::enqueue(runtime, survey, step) }?;
+                unsafe { survey.enqueue(runtime, step) }?;
                 tuning::records_from_shared_rows(tiles)
             }
             _ => {
@@ -223,32 +223,33 @@ impl Step<'_> {
         };
         // A survey after a head or a softmax must not load before these are complete.
         let has_rows = self.head.is_none() && self.softmax_of.is_none();
-        let enqueue = if waits && has_rows { survey::enqueue_dependent } else { survey::enqueue };
         // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but
         // no lists.
         let known_slots = if begun.is_some() && waits && !needs.edits { flags::SLOT_IS_ROW } else { 0 };
         let step = abi::Step { flags: step.flags | known_slots, ..*step };
-        let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
+        let (step, survey) = survey.over(&step, waits && has_rows);
+        let step = &step;
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
         // suffice for the shape that `fix` checked; a batch of drafts has no more rows than a step. `assign`
         // checked the slots. The creator of `Rows` guarantees the logits.
-        unsafe { enqueue(runtime, &survey, step) }?;
+        unsafe { survey.enqueue(runtime, step) }?;
         if !self.finishes {
             return Ok(());
         }
         if let Some(race) = batch.race(step) {
             // SAFETY: the conditions of the survey's launch hold here too, and there are as many drafts for
             // each row.
-            return unsafe { drafts::race(runtime, device, row_type, &race) };
+            return unsafe { tuning::draft_race(device, rows, row_type).enqueue(runtime, &race) };
         }
         if let Some((begun, (of, judgement))) = by_logits {
             let surveyed = (needs_of_rows, Some(step));
             // SAFETY: as above. The rows have no edits, and the survey summed them if they have no filters.
             unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, surveyed) }?;
         }
+        let finish = tuning::finish_step(device, row_type, needs, step, by_logits.is_none());
         // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a
         // draft model.
-        unsafe { finish::enqueue(runtime, device, row_type, needs, step, by_logits.is_none()) }
+        unsafe { finish.enqueue(runtime, step) }
     }
 
     /// Returns the rows that the step is over.
@@ -307,7 +308,7 @@ impl Step<'_> {
         if let (Begin::Verify(of), Some(begun)) = (&self.begin, begun)
             && let Some(judgement) = of.rule.judgement()
         {
-            // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the
+            // SAFETY: the conditions of `begin_drafts` hold here too, and the kernels before have made the
             // rows' requests and stamped their edits.
             unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, (needs, None)) }?;
             return Ok(true);
@@ -349,10 +350,10 @@ fn launch_history_edits(
     if !needs.history {
         return Ok(());
     }
-    let enqueue = if drafted { history_edits::enqueue_dependent } else { history_edits::enqueue };
+    let launch = tuning::history_edits(&workspace.device, step.rows as usize, drafted);
     // SAFETY: the requests and their lists belong to this workspace, whose end waits for enqueued work.
     // `assign` checked the slots.
-    unsafe { enqueue(&*workspace.runtime, &workspace.device, step) }
+    unsafe { launch.enqueue(&*workspace.runtime, step) }
 }
 
 /// Launches the kernels of a head over the hidden states of a step.
@@ -371,9 +372,12 @@ fn enqueue_shards(
     (shards, drafted): (&abi::ShardStep, bool),
 ) -> crate::Result<()> {
     let (runtime, device) = (&*workspace.runtime, &workspace.device);
-    // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
-    // shape. The creator of `Rows` guarantees the logits.
-    unsafe { shards::survey_shards(runtime, device, row_type, needs, shards, drafted) }?;
-    // SAFETY: as above. The kernel before is the survey.
-    unsafe { shards::finish_shards(runtime, device, row_type, needs, shards) }
+    if shards.step.tiles > 0 {
+        let (argument, survey) = tuning::survey_shards(device, row_type, needs, shards, drafted);
+        // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against
+        // the shape. The creator of `Rows` guarantees the logits.
+        unsafe { survey.enqueue(runtime, &argument) }?;
+    }
+    // SAFETY: as above.
+    unsafe { tuning::finish_shards(device, row_type, needs, &shards.step).enqueue(runtime, shards) }
 }

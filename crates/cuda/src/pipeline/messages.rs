@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::abi;
 use crate::driver::runtime::{Message, Messenger, Runtime};
 use crate::error::Error;
-use crate::launch::exchange;
+use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
 use crate::pipeline::workspace::Workspace;
 
@@ -133,16 +133,17 @@ impl Mail {
     /// The windows and the post outlive enqueued work, and so does the caller's memory. All ranks enqueue the
     /// same step.
     pub unsafe fn exchange_rows(&self, workspace: &Workspace) -> crate::Result<()> {
-        let (runtime, device) = (&*workspace.runtime, &workspace.device);
-        // SAFETY: the caller guarantees it; `add_rows` kept to the post's memory and the window's rows.
-        let pack = |rows| unsafe { exchange::send_rows(runtime, device, rows) };
-        self.pack.as_ref().map_or(Ok(()), pack)?;
+        let copy = |rows, after_messages| {
+            let launch = tuning::send_rows(&workspace.device, rows, after_messages);
+            // SAFETY: the caller guarantees it; `add_rows` kept to the post's memory and the window's rows.
+            unsafe { launch.enqueue(&*workspace.runtime, rows) }
+        };
+        self.pack.as_ref().map_or(Ok(()), |rows| copy(rows, false))?;
         if !(self.send_rows.is_empty() && self.receive_rows.is_empty()) {
             // SAFETY: as above.
             unsafe { self.messenger.exchange(&self.send_rows, &self.receive_rows) }?;
         }
-        // SAFETY: as above.
-        self.unpack.iter().try_for_each(|rows| unsafe { exchange::place_rows(runtime, device, rows) })
+        self.unpack.iter().try_for_each(|rows| copy(rows, true))
     }
 
     /// Enqueues the exchange of results.
@@ -153,14 +154,14 @@ impl Mail {
         let runtime = &*workspace.runtime;
         // After messages of rows no kernel may begin early, and this rank may sample none.
         let follows_kernels = self.write_results.step.rows > 0;
-        let write = if follows_kernels { exchange::send_results } else { exchange::collect_results };
+        let write = tuning::send_results(&self.write_results, !follows_kernels);
         // SAFETY: the caller guarantees it; the post has a place for each message of the window's results.
-        unsafe { write(runtime, &self.write_results) }?;
+        unsafe { write.enqueue(runtime, &self.write_results) }?;
         if !self.send_results.is_empty() {
             // SAFETY: as above.
             unsafe { self.messenger.exchange(&self.send_results, &self.receive_results) }?;
         }
         // SAFETY: as above.
-        unsafe { exchange::collect_results(runtime, &self.collect_results) }
+        unsafe { tuning::send_results(&self.collect_results, true).enqueue(runtime, &self.collect_results) }
     }
 }

@@ -8,7 +8,7 @@ use gumball_spec::layout::Layout;
 
 use crate::abi;
 use crate::driver::runtime::Runtime;
-use crate::launch::kept;
+use crate::launch::{Launch, tuning};
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::assignment::WorkspaceLimits;
 use crate::pipeline::outputs::Outputs;
@@ -132,7 +132,8 @@ impl Results {
         assert!(sets.rows <= self.limits.rows, "{} rows of {}", sets.rows, self.limits.rows);
         // SAFETY: the buffers are these results' own, and have room for the packed sets of all rows after the
         // outputs and walks; a step enqueued before has written the bits.
-        unsafe { kept::pack(&*self.runtime, sets.rows, &argument) }
+        let enqueue = |launch: Launch<_>| unsafe { launch.enqueue(&*self.runtime, &argument) };
+        tuning::pack_kept(sets.rows).into_iter().try_for_each(enqueue)
     }
 
     /// Returns the device address of the kept sets of the last step, a bit for each id, and the words of a

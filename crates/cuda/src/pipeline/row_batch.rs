@@ -20,7 +20,7 @@ use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, Slot};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::drafts;
+use crate::launch::tuning;
 use crate::pipeline::assignment::{Assignment, DraftShape, Shape, WorkspaceLimits};
 use crate::pipeline::draft_rows::{DraftCounts, DraftPaths, DraftRows, DraftRule, StepDrafts};
 use crate::pipeline::judged_rows::Trees;
@@ -441,7 +441,8 @@ impl RowBatch {
         let links = self.draft_rows().links(&drafts.addresses, requests.start);
         // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The caller
         // guarantees the rest.
-        links.map_or(Ok(()), |links| unsafe { drafts::link(runtime, requests.len(), &links) })
+        let enqueue = |links| unsafe { tuning::parents_of_links(requests.len()).enqueue(runtime, &links) };
+        links.map_or(Ok(()), enqueue)
     }
 
     /// Enqueues the judgement of drafts by probabilities. `draft_step` is the argument of the kernels that

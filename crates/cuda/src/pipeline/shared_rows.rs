@@ -12,7 +12,7 @@ use gumball_spec::{Result, TILE, memory};
 use crate::abi::{self, Params, Request, Slot, State, TileRecord, features};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::tuning::{self, Survey};
+use crate::launch::{Launch, tuning};
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
 use crate::requests::step_features::StepFeatures;
@@ -40,8 +40,13 @@ impl SharedRows {
         })
     }
 
-    /// Returns the survey of the shared rows, with its step.
-    pub fn survey(&self, limits: &DeviceLimits, rows: &Rows<'_>, step: &abi::Step) -> (Survey, abi::Step) {
+    /// Returns the step over the shared rows, and the launch of their survey.
+    pub fn survey(
+        &self,
+        limits: &DeviceLimits,
+        rows: &Rows<'_>,
+        step: &abi::Step,
+    ) -> (abi::Step, Launch<abi::Step>) {
         let survey = tuning::survey(
             limits,
             (rows.rows, step.tiles as usize),
@@ -59,7 +64,7 @@ impl SharedRows {
             records: self.records.address(),
             ..*step
         };
-        (survey, step.with_blocks_per_row(survey.blocks.blocks_per_row as u32))
+        survey.over(&step, false)
     }
 
     /// Returns the address of the shared rows' records.

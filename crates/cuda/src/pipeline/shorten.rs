@@ -6,7 +6,7 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::{ColumnType, IntType};
 use crate::abi::{ShortenRequests, shorten_flags};
-use crate::launch::drafts;
+use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, SIGNED};
 use crate::pipeline::workspace::Workspace;
 
@@ -56,6 +56,6 @@ impl<'b> ShortenLaunch<'b> {
         }
         // SAFETY: the tables belong to this workspace, and `assign` checked the slots. There is a place in
         // `taken` for each row. The creator of the counts guarantees their memory.
-        unsafe { drafts::shorten(&*workspace.runtime, self.requests, &self.argument) }
+        unsafe { tuning::shorten_requests(self.requests).enqueue(&*workspace.runtime, &self.argument) }
     }
 }

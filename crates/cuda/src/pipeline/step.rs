@@ -10,7 +10,7 @@ use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::dtype::{Dtype, IntType};
 use crate::abi::{self, draft_flags, flags};
-use crate::launch::tuning::{self, Survey};
+use crate::launch::{Launch, tuning};
 use crate::memory::int_matrix::DeviceIntMatrix;
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::assignment::{DraftBatchId, Shape};
@@ -110,8 +110,8 @@ pub struct Step<'b> {
     pub(crate) part_head: Option<Box<(HeadLaunch, abi::Step)>>,
     /// The logits of which a softmax makes the rows of the step.
     pub(crate) softmax_of: Option<Rows<'b>>,
-    /// The survey of logits rows that several rows read, with its step.
-    pub(crate) shared: Option<(Survey, abi::Step)>,
+    /// The step over logits rows that several rows read, and the launch of their survey.
+    pub(crate) shared: Option<(abi::Step, Launch<abi::Step>)>,
     /// Whether the step finishes its rows; otherwise it only surveys them.
     pub(crate) finishes: bool,
     memory: PhantomData<&'b ()>,

@@ -8,7 +8,9 @@ use crate::abi::{
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
+use crate::launch::Launch;
 use crate::launch::tuning::WARP;
+use crate::programs::kernels::{DIGEST_DRAFTS, SEND_RESULTS, SEND_ROWS};
 
 /// The blocks of `send_rows` on a multiprocessor.
 const BLOCKS_PER_SM: usize = 4;
@@ -33,9 +35,10 @@ pub(crate) fn digest_blocks(vocab: usize, runs_apart: u32) -> u32 {
     runs.div_ceil(warps).clamp(1, MOST_DIGEST_BLOCKS) as u32
 }
 
-/// Returns the grid of `digest_drafts`.
-pub(crate) fn digest_drafts(requests: usize, argument: &DigestDrafts) -> Grid {
-    Grid::new(requests as u32 * argument.blocks, DIGEST_DRAFTS_THREADS)
+/// Returns the launch of `digest_drafts`, before all other kernels of the step.
+pub(crate) fn digest_drafts(requests: usize, argument: &DigestDrafts) -> Launch<DigestDrafts> {
+    let grid = Grid::new(requests as u32 * argument.blocks, DIGEST_DRAFTS_THREADS);
+    Launch::dependent(DIGEST_DRAFTS.kernel(), grid)
 }
 
 /// Returns the bytes of a row that a block sends at a time: few enough that all blocks have some, if rows are
@@ -46,10 +49,16 @@ pub(crate) fn chunk_bytes(limits: &DeviceLimits, rows: usize, row_bytes: usize) 
     CHUNK_BYTES.into_iter().find(fits).unwrap_or(most)
 }
 
-/// Returns the grid of `send_rows`: a block for each chunk, as long as they fit the device.
-pub(crate) fn send_rows(limits: &DeviceLimits, argument: &SendRows) -> Grid {
+/// Returns the launch of `send_rows`: a block for each chunk, as long as they fit the device. After messages
+/// it begins once these have travelled, otherwise by waiting for the kernel before it, whichever that is.
+pub(crate) fn send_rows(
+    limits: &DeviceLimits,
+    argument: &SendRows,
+    after_messages: bool,
+) -> Launch<SendRows> {
     let chunks = argument.rows as usize * argument.chunks_per_row as usize;
-    Grid::new(chunks.clamp(1, most_blocks(limits)) as u32, SEND_ROWS_THREADS)
+    let grid = Grid::new(chunks.clamp(1, most_blocks(limits)) as u32, SEND_ROWS_THREADS);
+    Launch::new(SEND_ROWS.kernel(), grid).dependent_if(!after_messages)
 }
 
 fn most_blocks(limits: &DeviceLimits) -> usize {
@@ -62,9 +71,11 @@ pub(crate) fn result_words_per_row(argument: &SendResults) -> usize {
     Layout { rows: 1, widths }.words() + usize::from(argument.requests != 0)
 }
 
-/// Returns the grid of `send_results`, the same on all ranks: it depends on the rank with the most rows.
-pub(crate) fn send_results(argument: &SendResults) -> Grid {
+/// Returns the launch of `send_results`, with the same grid on all ranks: it depends on the rank with the most
+/// rows. The kernel follows those of the step, or messages, which have travelled once it begins.
+pub(crate) fn send_results(argument: &SendResults, after_messages: bool) -> Launch<SendResults> {
     let words = argument.most_rows as usize * result_words_per_row(argument);
     let blocks = words.div_ceil(WORDS_PER_THREAD * SEND_RESULTS_THREADS as usize);
-    Grid::new(blocks.clamp(1, MOST_RESULT_BLOCKS) as u32, SEND_RESULTS_THREADS)
+    let grid = Grid::new(blocks.clamp(1, MOST_RESULT_BLOCKS) as u32, SEND_RESULTS_THREADS);
+    Launch::new(SEND_RESULTS.kernel(), grid).dependent_if(!after_messages)
 }

@@ -1,12 +1,20 @@
 //! How many blocks finish a row, of how many threads.
 
+use gumball_spec::Kind;
+
 use super::WARP;
+use crate::abi::dtype::Dtype;
 use crate::abi::{
     FINISH_CANDIDATES_LOGPROB_THREADS, FINISH_CANDIDATES_THREADS, FINISH_SHARDS_THREADS, MAX_ROW_BLOCKS,
-    PACK_KEPT_THREADS,
+    PACK_KEPT_THREADS, PackKept, ShardStep, Step,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
+use crate::launch::Launch;
+use crate::programs::kernels::{
+    COUNT_KEPT, FINISH_CANDIDATES, FINISH_CANDIDATES_KEPT, FINISH_CANDIDATES_LOGPROB, FINISH_EDITED_SHARDS,
+    FINISH_GENERAL, FINISH_SHARD_LISTS, FINISH_SHARDS, FINISH_SIMPLE, FINISH_SURVEY_DRAW, PACK_KEPT, Size,
+};
 use crate::requests::step_features::{StepFeatures, Variant};
 
 /// The threads of a block from two rows per multiprocessor on, where blocks wait for each other; and those of
@@ -20,12 +28,34 @@ const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 const MIN_RACED_TILES: usize = 128;
 const MIN_RACE_BLOCKS: usize = 3;
 
-/// Returns the grid of `count_kept` and `pack_kept`: a block takes a row.
-pub(crate) fn pack_kept(rows: usize) -> Grid {
-    Grid::new(rows as u32, PACK_KEPT_THREADS)
+/// Returns the launches of `count_kept` and then `pack_kept`: a block takes a row.
+pub(crate) fn pack_kept(rows: usize) -> [Launch<PackKept>; 2] {
+    [COUNT_KEPT, PACK_KEPT]
+        .map(|family| Launch::new(family.kernel(), Grid::new(rows as u32, PACK_KEPT_THREADS)))
 }
 
-/// Returns the launch that finishes rows: `finish_*`, `find_cut` and `verify_finish`.
+/// Returns the launch that finishes surveyed rows of a kind and a type. `is_next`: the kernel before is the
+/// survey; otherwise the judgement of drafts lies between them.
+pub(crate) fn finish_step(
+    limits: &DeviceLimits,
+    (kind, dtype): (Kind, Dtype),
+    needs: StepFeatures,
+    step: &Step,
+    is_next: bool,
+) -> Launch<Step> {
+    let kernels = match needs.variant {
+        Variant::SurveyDraw => FINISH_SURVEY_DRAW,
+        Variant::Simple => FINISH_SIMPLE,
+        Variant::Candidates => FINISH_CANDIDATES,
+        Variant::CandidatesLogprob => FINISH_CANDIDATES_LOGPROB,
+        Variant::CandidatesKept => FINISH_CANDIDATES_KEPT,
+        Variant::General => FINISH_GENERAL,
+    };
+    let grid = finish(limits, step.rows as usize, step.tiles as usize, needs);
+    Launch::new(kernels.of(kind, dtype), grid).dependent_if(is_next)
+}
+
+/// Returns the grid of kernels that finish rows: `finish_*`, `find_cut` and `verify_finish`.
 ///
 /// While rows are no more than multiprocessors, all variants but `General` get one thread per tile, because
 /// they are bound by latency: at least 256, or `threads_per_row` where a list takes reads of tiles, and at
@@ -59,12 +89,26 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
     }
 }
 
-/// Returns the launch that finishes rows of which this rank has a part of `tiles` tiles: one block for each
-/// row, with the threads of [`finish`], up to as many as the kernel takes. Not measured.
-pub(crate) fn finish_shards(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
+/// Returns the launch that finishes rows of which this rank has a part: one block for each row, with the
+/// threads of [`finish`], up to as many as the kernel takes. Not measured. The kernel before is the survey of
+/// the part, if there is one; if not, it may still advance the requests, which this one reads before it waits.
+pub(crate) fn finish_shards(
+    limits: &DeviceLimits,
+    (kind, dtype): (Kind, Dtype),
+    needs: StepFeatures,
+    step: &Step,
+) -> Launch<ShardStep> {
+    let (rows, tiles) = (step.rows as usize, step.tiles as usize);
+    let size = if rows <= limits.multiprocessors { Size::Few } else { Size::Many };
+    let kernel = match needs {
+        StepFeatures { edits: true, .. } => FINISH_EDITED_SHARDS.sized(size, kind, dtype),
+        StepFeatures { variant: Variant::SurveyDraw | Variant::Simple, .. } => FINISH_SHARDS.of(kind, dtype),
+        _ => FINISH_SHARD_LISTS.sized(size, kind, dtype),
+    };
     let needs = StepFeatures { variant: needs.variant.min(Variant::Candidates), ..StepFeatures::NONE };
     let Grid { threads, .. } = finish(limits, rows, tiles, needs);
-    Grid::new(rows as u32, threads.min(FINISH_SHARDS_THREADS))
+    let grid = Grid::new(rows as u32, threads.min(FINISH_SHARDS_THREADS));
+    Launch::new(kernel, grid).dependent_if(tiles > 0)
 }
 
 /// Returns how many blocks, which form a cluster, read a row that no candidate list decides; of `Simple`, how

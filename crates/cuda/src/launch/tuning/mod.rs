@@ -1,7 +1,7 @@
 //! Tuning: how many blocks, threads, tiles and bytes of shared memory each kernel's launch takes.
 //!
 //! There is one pure function per kernel, from the device's limits, the shape and the features of the rows to
-//! a plain struct. Nothing here launches, allocates or queries a device. Results do not depend on what is
+//! a plain struct, its launch or its grid. Nothing here launches, allocates or queries a device. Results do not depend on what is
 //! chosen here, only times do. Unless a constant says otherwise, it was measured on one H200.
 
 mod drafts;
@@ -21,14 +21,15 @@ pub(crate) use drafts::{
 pub(crate) use exchange::{
     chunk_bytes, digest_blocks, digest_drafts, result_words_per_row, send_results, send_rows,
 };
-pub(crate) use finish::{finish, finish_shards, pack_kept};
+pub(crate) use finish::{finish, finish_shards, finish_step, pack_kept};
 pub(crate) use head::{
     QueueShape, fast_logits, head_bounds, head_contenders, head_logits, head_probes, head_race, head_states,
     listed_logits, probed_logits,
 };
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{
-    Plan, given_rows, judge_drafts, params_from_columns, plan, selected_tokens, verify_survey, write_rows,
+    Plan, given_gradient, given_logprobs, judge_drafts, params_from_columns, plan, selected_tokens,
+    verify_survey, write_rows,
 };
 pub(crate) use softmax::{Clusters, MAX_TILES_PER_LAUNCH, Softmax, softmax};
 pub(crate) use survey::{

@@ -6,11 +6,15 @@ use super::survey::{self, Survey};
 use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    COLUMNS_THREADS, GIVEN_THREADS, GIVEN_TILE_BYTES, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS,
-    MAX_TILES_PER_WARP, SELECTED_THREADS, SURVEY_WARPS, WRITE_ROWS_WARPS,
+    COLUMNS_THREADS, GIVEN_THREADS, GIVEN_TILE_BYTES, GivenArgs, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS,
+    MAX_TILES_PER_WARP, ParamColumns, SELECTED_THREADS, SURVEY_WARPS, SelectedTokens, WRITE_ROWS_WARPS,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
+use crate::launch::Launch;
+use crate::programs::kernels::{
+    GIVEN_GRADIENT, GIVEN_LOGPROBS, PARAMS_FROM_COLUMNS, SELECT_TOKENS, WRITE_SELECTED,
+};
 use crate::requests::step_features::StepFeatures;
 
 /// The most rows, and the most tiles, that one group of launches takes. They bound the scratch memory,
@@ -64,22 +68,32 @@ pub(crate) fn plan(
     Plan { rows, tiles, needs, shared }
 }
 
-/// Returns the grid of `params_from_columns`.
-pub(crate) fn params_from_columns(outputs: usize) -> Grid {
-    Grid::new((outputs as u32).div_ceil(COLUMNS_THREADS), COLUMNS_THREADS)
+/// Returns the launch of `params_from_columns`, which lets the survey begin once it has waited itself.
+pub(crate) fn params_from_columns(outputs: usize) -> Launch<ParamColumns> {
+    let grid = Grid::new((outputs as u32).div_ceil(COLUMNS_THREADS), COLUMNS_THREADS);
+    Launch::dependent(PARAMS_FROM_COLUMNS.kernel(), grid)
 }
 
-/// Returns the grid of `select_tokens` and `write_selected`.
-pub(crate) fn selected_tokens(rows: usize) -> Grid {
-    Grid::new((rows as u32).div_ceil(SELECTED_THREADS), SELECTED_THREADS)
+/// Returns the launches of `select_tokens`, which lets the survey begin once it has waited itself, and of
+/// `write_selected`.
+pub(crate) fn selected_tokens(rows: usize) -> [Launch<SelectedTokens>; 2] {
+    let grid = Grid::new((rows as u32).div_ceil(SELECTED_THREADS), SELECTED_THREADS);
+    [Launch::dependent(SELECT_TOKENS.kernel(), grid), Launch::new(WRITE_SELECTED.kernel(), grid)]
 }
 
-/// Returns the grid of `given_logprobs`, which keeps sums of tiles, and of `given_gradient`, which does not:
-/// a block for each row.
-pub(crate) fn given_rows(rows: usize, tiles: u32, sums: bool) -> Grid {
-    let threads = (tiles * WARP as u32).min(GIVEN_THREADS);
-    let smem = if sums { (tiles * GIVEN_TILE_BYTES).next_multiple_of(16) } else { 0 };
-    Grid::new(rows as u32, threads).with_dynamic_smem(smem)
+/// Returns the launch of `given_logprobs`: a block for each row, which keeps sums of tiles.
+pub(crate) fn given_logprobs(rows: usize, tiles: u32, dtype: Dtype) -> Launch<GivenArgs> {
+    let grid = given_rows(rows, tiles).with_dynamic_smem((tiles * GIVEN_TILE_BYTES).next_multiple_of(16));
+    Launch::new(GIVEN_LOGPROBS.of(Kind::Logits, dtype), grid)
+}
+
+/// Returns the launch of `given_gradient`: a block for each row.
+pub(crate) fn given_gradient(rows: usize, tiles: u32, dtype: Dtype) -> Launch<GivenArgs> {
+    Launch::new(GIVEN_GRADIENT.of(Kind::Logits, dtype), given_rows(rows, tiles))
+}
+
+fn given_rows(rows: usize, tiles: u32) -> Grid {
+    Grid::new(rows as u32, (tiles * WARP as u32).min(GIVEN_THREADS))
 }
 
 /// Returns the blocks of `write_rows`. `prefilled`: whether the survey has pre-filled the rows.
@@ -166,7 +180,7 @@ mod tests {
         };
         assert_eq!([1023, 1024, 1025].map(|outputs| rows(outputs, 1)), [1023, 1024, 1024]);
         assert_eq!([882, 883].map(|outputs| rows(outputs, TILES)), [882, 882]);
-        assert_eq!([1, 128, 129].map(|outputs| params_from_columns(outputs).blocks), [1, 1, 2]);
+        assert_eq!([1, 128, 129].map(|outputs| params_from_columns(outputs).grid.blocks), [1, 1, 2]);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use crate::abi::dtype::Dtype;
 use crate::abi::{
     EDITED_FEW_TILES, EDITED_FEW_WARPS, EDITED_MANY_TILES, EDITED_MANY_WARPS, EDITED_MEDIUM_TILES,
     EDITED_MEDIUM_WARPS, SHARED_ROWS_THREADS, SURVEY_BLOCK_WARPS, SURVEY_DRAW_WARPS, SURVEY_FEW_TILES,
-    SURVEY_MANY_TILES,
+    SURVEY_MANY_TILES, ShardStep, Step, flags,
 };
 use crate::driver::device_limits::DeviceLimits;
+use crate::launch::Launch;
 use crate::programs::kernels::{
     Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SHARDS,
     SURVEY_EDITED_SUMS, SURVEY_SHARDS, SURVEY_SUMS, Size,
@@ -21,6 +22,20 @@ use crate::requests::step_features::{StepFeatures, Variant};
 pub(crate) struct Survey {
     pub kernel: Kernel,
     pub blocks: TileBlocks,
+}
+
+impl Survey {
+    /// Returns a step with this survey's number of blocks per row, and the launch over its rows.
+    ///
+    /// `is_early`: it may begin while the kernel launched last still makes the requests of the rows or stamps
+    /// their edits. That kernel makes no logits, bitmasks and row indices, and lets this one begin once those
+    /// before it are complete.
+    pub fn over(&self, step: &Step, is_early: bool) -> (Step, Launch<Step>) {
+        let Self { kernel, blocks } = *self;
+        let grid = blocks.grid(step.rows as usize);
+        let step = step.with_blocks_per_row(blocks.blocks_per_row as u32);
+        (step, Launch::new(kernel, grid).dependent_if(is_early))
+    }
 }
 
 /// The most tiles per multiprocessor at which the survey scores every token: the multiprocessors would
@@ -71,16 +86,25 @@ pub(crate) fn survey(
     Survey { kernel: kernels.sized(size, kind, dtype), blocks }
 }
 
-/// Returns the survey of parts of rows, of `tiles` tiles each: that of whole rows without sums.
+/// Returns the survey of this rank's parts of rows: that of whole rows without sums. It begins at once behind
+/// `begin_drafts`, if rows are `drafted`, and behind `history_edits`.
 pub(crate) fn survey_shards(
     limits: &DeviceLimits,
-    shape: (usize, usize),
     (kind, dtype): (Kind, Dtype),
-    edited: bool,
-) -> Survey {
-    let kernels = if edited { SURVEY_EDITED_SHARDS } else { SURVEY_SHARDS };
-    let (size, blocks) = blocks(limits, shape, edited, false);
-    Survey { kernel: kernels.sized(size, kind, dtype), blocks }
+    needs: StepFeatures,
+    shards: &ShardStep,
+    drafted: bool,
+) -> (ShardStep, Launch<ShardStep>) {
+    let (rows, tiles) = (shards.step.rows as usize, shards.step.tiles as usize);
+    let kernels = if needs.edits { SURVEY_EDITED_SHARDS } else { SURVEY_SHARDS };
+    let (size, blocks) = blocks(limits, (rows, tiles), needs.edits, false);
+    let step = shards.step.with_blocks_per_row(blocks.blocks_per_row as u32);
+    // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no
+    // lists.
+    let known_slots = if drafted && !needs.edits { flags::SLOT_IS_ROW } else { 0 };
+    let step = Step { flags: step.flags | known_slots, ..step };
+    let launch = Launch::new(kernels.sized(size, kind, dtype), blocks.grid(rows));
+    (ShardStep { step, ..*shards }, launch.dependent_if(drafted || needs.history))
 }
 
 /// Returns how many tiles the warps of a survey take, and its blocks.
