@@ -100,9 +100,6 @@ pub fn compile_ahead(
 /// Does some work on as many threads as there are cores: a compiler takes hundreds of megabytes, and several
 /// processes may start at once. Returns the results in any order. After an error the other threads end what
 /// they are at.
-///
-/// # Errors
-/// The first error of the work.
 pub(crate) fn on_all_cores<T: Send, R: Send>(
     items: Vec<T>,
     work: impl Fn(T) -> Result<R> + Sync,

@@ -129,9 +129,6 @@ impl Cache {
 
     /// Returns the value of a key. If the cache does not hold it, calls `make` and keeps the result if it
     /// can. Of those who share the folder one makes at a time, and the others wait for it.
-    ///
-    /// # Errors
-    /// The error of `make`.
     #[cfg(any(test, feature = "emulator"))]
     pub(crate) fn get_or_make(&self, key: &Key, make: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         if let Some(value) = self.read(key) {

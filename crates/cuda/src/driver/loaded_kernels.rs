@@ -135,9 +135,6 @@ impl LoadedKernels {
     }
 
     /// Returns a kernel; loads its program first if that is not loaded.
-    ///
-    /// # Errors
-    /// The errors of [`LoadedKernels::load`].
     pub fn loaded(&self, kernel: Kernel) -> Result<&LoadedKernel> {
         if let Some(loaded) = self.loaded[kernel.0].get() {
             return Ok(loaded);
@@ -162,10 +159,6 @@ impl LoadedKernels {
 
     /// Loads the programs that are not loaded, and compiles missing ones in parallel. Another
     /// thread that loads programs is waited for.
-    ///
-    /// # Errors
-    /// The errors of [`Nvrtc::load`] and [`Nvrtc::compile`], and [`Error::Call`] if the
-    /// driver fails.
     pub fn load_programs(&self, programs: impl Iterator<Item = Program>) -> Result<()> {
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let is_loaded = |(kernel, _): (Kernel, String)| self.loaded[kernel.0].get().is_some();

@@ -331,9 +331,6 @@ impl Communicator {
     /// Enqueues messages on a stream, all of which travel at once. After [`Communicator::end`] nothing
     /// travels.
     ///
-    /// # Errors
-    /// - [`Error::Call`] with the library's message.
-    ///
     /// # Safety
     /// The ranges lie in memory of the device, and stay there until the messages have travelled. The peers
     /// enqueue messages of the same sizes in the same order.

@@ -74,9 +74,6 @@ impl MemoryHandle {
 
     /// Returns the address of memory of this process, which must be shared and have that many bytes; `None`
     /// if it is said to be another's.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] if it is not.
     pub(crate) fn address_here(&self, bytes: usize) -> Result<Option<u64>> {
         if !self.is_here() {
             return Ok(None);

@@ -87,9 +87,6 @@ fn read_all(file: File) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a file that only the user can write, and that appears when it is whole.
-///
-/// # Errors
-/// The errors of [`NewFile`].
 pub(crate) fn write(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
     let mut options = OpenOptions::new();
     #[cfg(unix)]

@@ -132,9 +132,6 @@ impl DownloadBuffer {
     /// Copies bytes from an address of the device, in stream order, and waits for the copy. `bytes` is at
     /// most [`DownloadBuffer::BYTES`] long.
     ///
-    /// # Errors
-    /// - [`Error::Call`] if the driver fails, or a kernel enqueued before has failed.
-    ///
     /// # Safety
     /// `address..address + bytes.len()` lies in memory of the stream's device, whose context is current.
     pub unsafe fn read(

@@ -53,9 +53,6 @@ impl Scratch {
     }
 
     /// Enlarges each piece to at least the given number of bytes.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the device has not enough memory.
     pub fn reserve(&mut self, wanted: &[(Piece, usize)]) -> Result<()> {
         let capturing = self.runtime.is_capturing()?;
         for (piece, bytes) in wanted.iter().copied().filter(|(_, bytes)| *bytes > 0) {

@@ -295,9 +295,6 @@ pub(crate) struct DraftRows {
 
 impl DraftRows {
     /// Allocates the tables of `rows` rows.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn new(runtime: &Arc<dyn Runtime>, rows: usize) -> Result<Self> {
         let alloc = |bytes: usize| Buffer::sized(runtime, ROWS, &[rows, bytes]);
         Ok(Self {
@@ -319,9 +316,6 @@ impl DraftRows {
     }
 
     /// Writes what kernels read of an assignment.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn assign(&mut self, table: &Requests, slots: &[Slot], drafts: &DraftCounts<'_>) -> Result<()> {
         let prepared = || slots.iter().map(|slot| table.prepared(*slot));
         let stop_ids: Vec<u32> =
@@ -353,9 +347,6 @@ impl DraftRows {
 
     /// Writes what kernels read of the rows of a draft model, each of which follows `counts` drafts of its
     /// slot's request.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn assign_paths(
         &mut self,
         table: &Requests,
@@ -388,9 +379,6 @@ impl DraftRows {
 
     /// Gives each row memory for its copies of the lists of its request, which may have grown since the
     /// assignment.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     pub fn place_lists(&mut self, table: &Requests, slots: &[Slot]) -> Result<()> {
         let mut rows = Vec::new();
         let mut bytes = 0;
@@ -411,9 +399,6 @@ impl DraftRows {
     }
 
     /// Makes sure that there is memory for the probabilities of `rows` rows, by which drafts are judged.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn reserve_judged(&mut self, rows: usize, vocab: usize) -> Result<()> {
         if self.judged.is_none() {
             self.judged = Some(JudgedRows::new(&self.runtime, rows, vocab)?);

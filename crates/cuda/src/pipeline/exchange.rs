@@ -86,9 +86,6 @@ impl<'a> Spread<'a> {
 
     /// Spreads rows that are gathered and of no batch.
     ///
-    /// # Errors
-    /// - The errors of [`Windows::check`].
-    ///
     /// # Panics
     /// As for [`Spread::new`].
     pub fn of_gathered(
@@ -108,9 +105,6 @@ impl<'a> Spread<'a> {
     }
 
     /// Checks that rows are assigned in the order of the batch, in which the caller's lists are.
-    ///
-    /// # Errors
-    /// - [`Error::Conflict`] if they are not.
     pub fn check_order(&self, parameter: &'static str) -> Result<()> {
         if self.batch_rows == 0 {
             return Ok(());

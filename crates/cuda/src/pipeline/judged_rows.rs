@@ -59,9 +59,6 @@ pub(crate) struct Trees<'a> {
 
 impl JudgedRows {
     /// Allocates the memory of `rows` rows.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the device has not enough memory.
     pub fn new(runtime: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
         let alloc = |bytes: usize| Buffer::sized(runtime, PROBABILITIES, &[rows, bytes]);
         let stride = vocab.next_multiple_of(ALIGNED_ELEMENTS);
@@ -91,9 +88,6 @@ impl JudgedRows {
     }
 
     /// Waits for what was enqueued before, and reads a row.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed before.
     ///
     /// # Panics
     /// If there is no such row.

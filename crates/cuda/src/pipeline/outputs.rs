@@ -16,9 +16,6 @@ pub struct Outputs {
 
 impl Outputs {
     /// Makes outputs of zeros, with places for kept sets or without.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the system refuses the memory.
     pub(crate) fn zeros(layout: Layout, kept: bool) -> Result<Self> {
         const OUTPUTS: &str = "memory for outputs";
         let words = layout.checked_words().unwrap_or(usize::MAX);

@@ -57,9 +57,6 @@ pub struct Proposals {
 
 impl Proposals {
     /// Allocates the memory of a batch's drafts.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub(crate) fn new(runtime: &Arc<dyn Runtime>, limits: DraftBatchLimits, vocab: usize) -> Result<Self> {
         let DraftBatchLimits { rows, siblings, probs } = limits;
         let output_bytes = Layout { rows: 1, widths: Widths::default() }.words() * size_of::<u32>();

@@ -62,9 +62,6 @@ pub struct RowBatch {
 
 impl RowBatch {
     /// Allocates the lists of a workspace's own rows.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub(crate) fn new(runtime: &Arc<dyn Runtime>, limits: WorkspaceLimits) -> Result<Self> {
         Ok(Self {
             lists: RowLists::new(runtime, limits.rows, limits.vocab)?,
@@ -84,9 +81,6 @@ impl RowBatch {
     }
 
     /// Allocates the memory of a batch of rows of a draft model, for a workspace of `limits`.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub(crate) fn of_drafts(
         runtime: &Arc<dyn Runtime>,
         limits: WorkspaceLimits,

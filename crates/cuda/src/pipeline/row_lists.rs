@@ -29,9 +29,6 @@ pub(crate) fn mask_words(vocab: usize) -> usize {
 
 impl RowLists {
     /// Allocates the lists of `rows` rows.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn new(runtime: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
         let alloc = |bytes_per_row: usize| Buffer::sized(runtime, ROWS, &[rows, bytes_per_row]);
         let mask_words = mask_words(vocab);
@@ -72,9 +69,6 @@ impl RowLists {
     }
 
     /// Copies the lists of an assignment of `count` rows up.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device fails.
     pub fn write(&mut self, rows: &Assignment<'_>, count: usize) -> Result<()> {
         self.slots.write(0, rows.slots)?;
         if rows.forced.is_empty() {
@@ -106,9 +100,6 @@ impl RowLists {
     }
 
     /// Makes the slot of an index padding.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device fails.
     pub fn retire(&mut self, index: usize) -> Result<()> {
         Ok(self.slots.write(index * size_of::<Slot>(), &[-1])?)
     }

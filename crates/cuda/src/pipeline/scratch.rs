@@ -23,9 +23,6 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Allocates memory for steps of at most `rows` rows.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the device has not enough memory.
     pub fn new(runtime: &Arc<dyn Runtime>, rows: usize, vocab: usize) -> Result<Self> {
         let tiles = vocab.div_ceil(TILE);
         let alloc = |bytes_per_row: usize| Buffer::sized(runtime, ROWS, &[rows, bytes_per_row]);

@@ -29,9 +29,6 @@ pub(crate) const UNBOUNDED: u64 = u64::MAX;
 
 impl HistoryBudget {
     /// Makes the budget of slots that are all empty.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the system refuses the memory.
     pub fn new(slots: usize) -> Result<Self> {
         let left = AtomicU64::new(UNBOUNDED);
         let growths = memory::filled(SLOTS, UNBOUNDED, slots)?;

@@ -32,9 +32,6 @@ impl History<'_> {
     }
 
     /// Returns the largest number of ids that the history can hold.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if that number exceeds a u32.
     fn capacity(&self) -> Result<u32> {
         let capacity = self.len().checked_add(self.growth).and_then(|ids| u32::try_from(ids).ok());
         capacity.ok_or_else(|| {
@@ -195,9 +192,6 @@ impl RequestBuffers {
     }
 
     /// Reads the first `length` ids of a history back.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device fails.
     pub fn read_history(&self, request: &Request, length: u32) -> Result<Vec<u32>> {
         let mut ids = vec![0; length.min(request.history_capacity) as usize];
         if let Some(memory) = &self.memory {
