@@ -52,7 +52,7 @@ impl Passes {
         if count == 0 {
             return Ok(());
         }
-        let base = request.params();
+        let base = request.params;
         let prepared = PreparedRows { columns: ParamColumns::default(), needs: StepFeatures::of(&base) };
         let plan = self.plan(rows, count, &prepared);
         self.reserve(rows, &plan)?;

@@ -34,8 +34,8 @@ impl<'b> DraftCopyLaunch<'b> {
         to: &DeviceIntMatrixMut<'b>,
         column: usize,
     ) -> Result<Self> {
-        let (rows, proposals) = (workspace.batch(Some(batch))?.shape().rows, workspace.proposals(batch)?);
-        let (to, siblings) = (to.ids(), proposals.siblings());
+        let (rows, proposals) = (workspace.batch(Some(batch))?.shape.rows, workspace.proposals(batch)?);
+        let (to, siblings) = (to.ids(), proposals.limits.siblings);
         if to.rows < rows || column.checked_add(siblings).is_none_or(|end| end > to.width) {
             let allowed = format!("at least [{rows}, {column} + {siblings}]");
             return Err(Error::out_of_range("to", format!("[{}, {}]", to.rows, to.width), allowed));

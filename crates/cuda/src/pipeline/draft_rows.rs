@@ -270,7 +270,7 @@ fn check_probs(probs: &Rows<'_>, (rows, vocab): (usize, usize), rule: DraftRule)
 pub(crate) struct DraftRows {
     runtime: Arc<dyn Runtime>,
     /// `[requests]` each.
-    requests: Buffer,
+    pub requests: Buffer,
     greedy_params: Buffer,
     /// `[rows]` each.
     rows: Buffer,
@@ -288,7 +288,7 @@ pub(crate) struct DraftRows {
     judged: Option<JudgedRows>,
     /// The counts of the assignment: how many drafts each request has; or, with `is_proposed`, how many stand
     /// in front of each row.
-    counts: Vec<u32>,
+    pub counts: Vec<u32>,
     /// Whether the rows are those of a draft model, so that each has a request of its own.
     is_proposed: bool,
 }
@@ -319,13 +319,13 @@ impl DraftRows {
     pub fn assign(&mut self, table: &Requests, slots: &[Slot], drafts: &DraftCounts<'_>) -> Result<()> {
         let prepared = || slots.iter().map(|slot| table.prepared(*slot));
         let stop_ids: Vec<u32> =
-            prepared().flatten().flat_map(|request| request.stop_ids()).copied().collect();
+            prepared().flatten().flat_map(|request| &request.stop_ids).copied().collect();
         grow(&self.runtime, &mut self.stop_ids, size_of_val(&stop_ids[..]))?;
         self.stop_ids.write(0, &stop_ids)?;
         self.write_greedy_params(table, slots, drafts.rule)?;
         let (mut first_row, mut first_stop_id) = (0, self.stop_ids.address());
         let requests = prepared().zip(drafts.counts).zip(drafts.places()).map(|((request, count), place)| {
-            let stop_count = request.map_or(0, |request| request.stop_ids().len());
+            let stop_count = request.map_or(0, |request| request.stop_ids.len());
             let request = DraftRequest {
                 stop_ids: first_stop_id,
                 stop_count: stop_count as u32,
@@ -372,11 +372,6 @@ impl DraftRows {
         Ok(())
     }
 
-    /// Returns the counts of the assignment.
-    pub fn counts(&self) -> &[u32] {
-        &self.counts
-    }
-
     /// Gives each row memory for its copies of the lists of its request, which may have grown since the
     /// assignment.
     pub fn place_lists(&mut self, table: &Requests, slots: &[Slot]) -> Result<()> {
@@ -418,7 +413,7 @@ impl DraftRows {
     pub fn step(&self, step: abi::Step, rule: DraftRule) -> abi::Step {
         let judged = rule.judgement().map(|_| self.judged());
         abi::Step {
-            forced: judged.map_or(step.forced, |judged| judged.forced()),
+            forced: judged.map_or(step.forced, |judged| judged.forced.address()),
             slots: self.row_slots.address(),
             params: self.row_params.address(),
             requests: self.row_requests.address(),
@@ -426,11 +421,6 @@ impl DraftRows {
             flags: step.flags | abi::flags::NO_ADVANCE,
             ..step
         }
-    }
-
-    /// Returns the address of the requests.
-    pub fn requests(&self) -> u64 {
-        self.requests.address()
     }
 
     /// Returns the argument of the kernel that makes parents of links, for requests from `first` on; none if
@@ -517,7 +507,7 @@ impl DraftRows {
             row_params: self.row_params.address(),
             row_requests: self.row_requests.address(),
             row_states: self.row_states.address(),
-            judged_slots: rule.judgement().map_or(0, |_| self.judged().slots()),
+            judged_slots: rule.judgement().map_or(0, |_| self.judged().slots.address()),
             path,
             accepted,
             flags: drafts.flags | rule.flags(),

@@ -10,7 +10,7 @@ use crate::launch::tuning;
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::row_batch::RowBatch;
-use crate::pipeline::windows::Windows;
+use crate::pipeline::windows::{RESULTS_OFFSET, Windows};
 use crate::pipeline::workspace::Workspace;
 
 /// Why drafts are not judged under a survey.
@@ -46,10 +46,10 @@ impl<'a> Spread<'a> {
         rows: &'a RankRows<'a>,
     ) -> Result<Self> {
         windows.check(workspace, rows.layout)?;
-        let peers = windows.peers();
+        let peers = windows.peers;
         let firsts = [rows.first_rows.len(), rows.first_requests.len(), rows.first_ids.len()];
         assert_eq!(firsts, [peers.world as usize + 1; 3], "firsts of each rank");
-        let (shape, proposes) = (batch.shape(), batch.proposals().is_some());
+        let (shape, proposes) = (batch.shape, batch.proposals.is_some());
         let is_gather = rows.layout == ExchangeLayout::Gather;
         let is_survey = rows.layout == ExchangeLayout::Survey;
         let is_judged = shape.drafts.is_some_and(|drafts| drafts.rule.judgement().is_some());
@@ -95,7 +95,7 @@ impl<'a> Spread<'a> {
         count: usize,
     ) -> Result<Self> {
         windows.check(workspace, rows.layout)?;
-        let (batch, rank) = (workspace.rows(), windows.peers().rank as usize);
+        let (batch, rank) = (workspace.rows(), windows.peers.rank as usize);
         Ok(Self { windows, rows, rank, batch, has_results: false, assigned: count, batch_rows: 0 })
     }
 
@@ -170,14 +170,14 @@ impl<'a> Spread<'a> {
     ) -> Result<Exchange> {
         masks.map_or(Ok(()), |_| self.check_order("masks"))?;
         let Self { windows, rows: &RankRows { layout, first_rows, first_requests, .. }, batch, .. } = *self;
-        let (has_results, verifies) = (self.has_results, batch.shape().drafts.is_some());
+        let (has_results, verifies) = (self.has_results, batch.shape.drafts.is_some());
         let most_rows = first_rows.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let exchange_flags = if self.is_gather() { exchange_flags::GATHER } else { 0 };
-        let post = windows.post();
+        let post = windows.post.as_ref();
         let sends = !self.has_whole_rows() && post.is_none();
         let table = workspace.bare_step();
         let results = abi::SendResults {
-            peers: windows.peers(),
+            peers: windows.peers,
             step: abi::Step {
                 params: table.params,
                 requests: table.requests,
@@ -185,8 +185,8 @@ impl<'a> Spread<'a> {
                 flags: step.flags & !flags::NO_ADVANCE,
                 ..*step
             },
-            requests: if verifies && has_results { batch.draft_rows().requests() } else { 0 },
-            results_offset: windows.results_offset(),
+            requests: if verifies && has_results { batch.draft_rows().requests.address() } else { 0 },
+            results_offset: RESULTS_OFFSET as u64,
             arrivals_offset: windows.arrivals_offset(),
             arrivals_bytes: windows.arrivals_bytes(),
             batch_rows: self.batch_rows,
@@ -226,11 +226,11 @@ impl<'a> Spread<'a> {
         let unit_bytes = [16, 4, 2].into_iter().find(|unit| alignment.is_multiple_of(u64::from(*unit)));
         let has_rows = row_bytes > 0;
         abi::SendRows {
-            peers: windows.peers(),
+            peers: windows.peers,
             parts: parts.address,
             stride_bytes,
             row_bytes: row_bytes as u64,
-            rows_offset: windows.rows_offset(),
+            rows_offset: windows.rows_offset as u64,
             window_stride_bytes: windows.row_bytes(parts.dtype) as u64,
             part_offset,
             block_flags_offset: windows.block_flags_offset(),
@@ -279,13 +279,13 @@ impl<'a> Spread<'a> {
             workspace.set_masks(&mut step, masks, (self.assigned, 0))?;
         }
         Ok(abi::ShardStep {
-            peers: windows.peers(),
+            peers: windows.peers,
             step,
             words_offset,
             words_bytes,
             batch_rows: windows.batch_rows(),
             slots: step.slots,
-            swap_slots: windows.swap_slots(),
+            swap_slots: windows.swap_slots.address(),
             first_tile: (ids.start / TILE) as u32,
             skipped: skipped as u32,
             vocab: workspace.limits().vocab as u32,

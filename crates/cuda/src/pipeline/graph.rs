@@ -70,7 +70,7 @@ impl WorkTerms {
         let (assigned, fixed, of) = match self {
             Self::Step(step) => return step.check(workspace, tokens).map(drop),
             Self::CopyDrafts(batch, rows) => {
-                let assigned = workspace.batch(Some(*batch))?.shape().rows;
+                let assigned = workspace.batch(Some(*batch))?.shape.rows;
                 (assigned, *rows, "rows, for which the copy of drafts was fixed")
             }
             Self::Shorten(requests) => {
@@ -197,7 +197,7 @@ impl Workspace {
             step.launch(self, needs)?;
             return Ok(false);
         }
-        self.requests.spend(u64::from(terms.advances) * rows.tokens_per_step())?;
+        self.requests.history_budget.spend(u64::from(terms.advances) * rows.tokens_per_step())?;
         step.launch(self, needs)?;
         self.count(terms, needs);
         Ok(true)
@@ -264,7 +264,7 @@ impl Workspace {
             step.check_requests(rows)?;
             Ok::<_, Error>(all.union(rows.needs()))
         })?;
-        self.requests.spend(tokens)?;
+        self.requests.history_budget.spend(tokens)?;
         let named = |variant: StepVariant| self.rows().with_own_needs(variant.features());
         steps().for_each(|step| self.count(step, step.variant.map_or(all, named)));
         Ok(all)

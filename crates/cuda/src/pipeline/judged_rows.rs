@@ -37,8 +37,9 @@ pub(crate) struct JudgedRows {
     /// Elements from the start of a row to the start of the next.
     stride: usize,
     cuts: Buffer,
-    slots: Buffer,
-    forced: Buffer,
+    /// Of each row its slot, -1 if it is not judged, and the token that it emits.
+    pub slots: Buffer,
+    pub forced: Buffer,
     /// Records of all rows, then sums.
     scratch: Buffer,
     softmax: Softmax,
@@ -73,11 +74,6 @@ impl JudgedRows {
         })
     }
 
-    /// Returns the address of the rows' slots: -1 for a row that is not judged.
-    pub fn slots(&self) -> u64 {
-        self.slots.address()
-    }
-
     /// Returns the first `count` rows of probabilities, in the device's memory.
     ///
     /// # Panics
@@ -95,11 +91,6 @@ impl JudgedRows {
         Ok(self.probabilities.read(row * self.stride * size_of::<f32>(), probs)?)
     }
 
-    /// Returns the address of the tokens that the rows emit.
-    pub fn forced(&self) -> u64 {
-        self.forced.address()
-    }
-
     /// Enqueues the kernels that make the rows which the drafts of a step are judged by, and the judgement:
     /// of probabilities, or of logits under their edits. The rows need `needs`.
     ///
@@ -114,7 +105,7 @@ impl JudgedRows {
         judgement: Judgement,
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        let step = abi::Step { slots: self.slots(), ..trees.drafts.step };
+        let step = abi::Step { slots: self.slots.address(), ..trees.drafts.step };
         if trees.row_type.0 == Kind::Logits {
             // The survey sums no weights.
             let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
@@ -154,7 +145,7 @@ impl JudgedRows {
         (step, needs): (&abi::Step, StepFeatures),
     ) -> crate::Result<()> {
         let cuts = abi::FindCut {
-            step: abi::Step { slots: self.slots(), ..*step },
+            step: abi::Step { slots: self.slots.address(), ..*step },
             cuts: self.cuts.address(),
             mask_only: 0,
             reserved: 0,
@@ -184,7 +175,7 @@ impl JudgedRows {
             draft_probs: trees.draft_probs[0],
             draft_stride: trees.draft_probs[1],
             caller_forced: trees.caller_forced,
-            forced: self.forced(),
+            forced: self.forced.address(),
             records: self.scratch.address(),
             tile_sums: self.scratch.address() + (self.scratch.bytes() / 2) as u64,
             scratch_stride: u64::from(trees.drafts.step.tiles),

@@ -15,7 +15,6 @@ use crate::abi::{self, DraftStep, draft_flags, exchange_flags, flags};
 use crate::launch::{head, tuning};
 use crate::pipeline::draft_rows::StepDrafts;
 use crate::pipeline::head::HeadLaunch;
-use crate::pipeline::proposals::Proposals;
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout};
 use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::step::{Begin, Step};
@@ -313,7 +312,9 @@ impl Step<'_> {
             unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, (needs, None)) }?;
             return Ok(true);
         }
-        let Some(probs) = batch.proposals().and_then(Proposals::written) else { return Ok(false) };
+        let Some(probs) = batch.proposals.as_ref().and_then(|drawn| drawn.probs.as_ref()) else {
+            return Ok(false);
+        };
         // SAFETY: as above.
         unsafe { probs.write(runtime, device, row_type, step, needs) }?;
         Ok(true)

@@ -92,7 +92,7 @@ impl Spread<'_> {
                 ..abi::SendRows::default()
             }
         };
-        let mut next = post.parts(world);
+        let mut next = post.arrived(world);
         let mut take = |bytes: usize| {
             let start = next;
             next += bytes.next_multiple_of(ALIGNMENT) as u64;

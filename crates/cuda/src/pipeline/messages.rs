@@ -106,23 +106,14 @@ impl Post {
         }
     }
 
-    pub fn messenger(&self) -> &Arc<dyn Messenger> {
-        &self.messenger
-    }
-
     /// Where this rank writes what it sends of results.
     pub(super) fn written(&self) -> u64 {
         self.memory.address() + RESULTS_OFFSET as u64
     }
 
-    /// Where arrives what a rank sends of results.
+    /// Where arrives what a rank sends of results. Parts of rows begin where one more rank's would.
     pub(super) fn arrived(&self, rank: usize) -> u64 {
         self.written() + ((rank + 1) * self.results_bytes) as u64
-    }
-
-    /// Where parts of rows begin.
-    pub(super) fn parts(&self, world: usize) -> u64 {
-        self.arrived(world)
     }
 }
 

@@ -41,14 +41,14 @@ impl DraftBatchLimits {
 /// The drafts of a batch, and the host's copy of the lists that are assigned to its rows.
 #[derive(Debug)]
 pub struct Proposals {
-    limits: DraftBatchLimits,
+    pub(crate) limits: DraftBatchLimits,
     vocab: usize,
     /// The outputs that a step writes besides the drafts; nobody reads them.
     outputs: Buffer,
     /// `[rows, siblings]` of i32.
     drafts: Buffer,
-    /// The probabilities that drafts are drawn from.
-    probs: Option<JudgedRows>,
+    /// The rows of probabilities that drafts are drawn from, if these are written.
+    pub(crate) probs: Option<JudgedRows>,
     /// The last assignment's number of rows, forced tokens and row indices.
     rows: usize,
     forced: Vec<i32>,
@@ -86,16 +86,6 @@ impl Proposals {
     /// Returns a step that writes these drafts.
     pub(crate) fn step(&self, step: abi::Step) -> abi::Step {
         abi::Step { outputs: self.outputs.address(), tokens: self.address(), ..step }
-    }
-
-    /// Returns the rows into which the probabilities are written that drafts are drawn from, if they are.
-    pub(crate) fn written(&self) -> Option<&JudgedRows> {
-        self.probs.as_ref()
-    }
-
-    /// Returns how many drafts are drawn from each row.
-    pub(crate) fn siblings(&self) -> usize {
-        self.limits.siblings
     }
 
     /// Returns the address of the drafts in the device's memory, `[rows, siblings]` of i32, which never

@@ -41,10 +41,11 @@ pub struct RowBatch {
     /// The requests of rows after drafts, once some were assigned.
     drafts: Option<DraftRows>,
     /// The drafts that are drawn from the rows, if these are rows of a draft model.
-    proposals: Option<Proposals>,
+    pub(crate) proposals: Option<Proposals>,
     /// The slot of each row, or of each request if drafts are verified; -1 is padding.
     slots: Vec<Slot>,
-    shape: Shape,
+    /// Which lists are assigned, and to how many rows.
+    pub(crate) shape: Shape,
     /// One more than the highest row index; 0 if row i reads row i of the logits.
     row_indices_end: usize,
     /// The most drafts that a request has, or that stand in front of a row of a draft model.
@@ -236,12 +237,7 @@ impl RowBatch {
             self.needs = self.needs.union(StepFeatures::KEPT_OF_KNOWN);
         }
         self.variant = self.variants.iter().copied().max().unwrap_or(StepVariant::NoFilter);
-        self.refusal = self.slots.iter().find_map(|slot| requests.refusal_of(*slot)).cloned();
-    }
-
-    /// Returns which lists are assigned, and to how many rows.
-    pub(crate) fn shape(&self) -> Shape {
-        self.shape
+        self.refusal = self.slots.iter().find_map(|slot| requests.prepared(*slot)?.refusal.clone());
     }
 
     /// Returns how many requests are assigned: rows, unless drafts are verified.
@@ -371,7 +367,7 @@ impl RowBatch {
 
     fn counts(&self) -> &[u32] {
         let rows = self.drafts.as_ref().filter(|_| self.shape.drafts.is_some());
-        rows.map_or(&[], DraftRows::counts)
+        rows.map_or(&[], |rows| &rows.counts)
     }
 
     /// Returns the most drafts on the path to a row of a draft model.
@@ -381,7 +377,7 @@ impl RowBatch {
 
     /// Returns the address of the slots.
     pub(crate) fn slots(&self) -> u64 {
-        self.lists.slots()
+        self.lists.slots.address()
     }
 
     /// Returns a step over a part of the rows.
@@ -458,7 +454,7 @@ impl RowBatch {
             requests: drafts.requests.len(),
             row_type,
             draft_probs: drafts.addresses.probs,
-            caller_forced: self.lists.forced() + (drafts.first_row * size_of::<i32>()) as u64,
+            caller_forced: self.lists.forced.address() + (drafts.first_row * size_of::<i32>()) as u64,
         };
         let judged = self.draft_rows().judged();
         match surveyed {
@@ -469,19 +465,14 @@ impl RowBatch {
         }
     }
 
-    /// Returns the drafts that are drawn from the rows, if these are rows of a draft model.
-    pub(crate) fn proposals(&self) -> Option<&Proposals> {
-        self.proposals.as_ref()
-    }
-
     /// Returns the argument of `draft_race`, if it draws from the rows, and not the kernels of a step.
     pub(crate) fn race(&self, step: &abi::Step) -> Option<abi::DraftRace> {
         let (proposals, is_block) = (self.proposals.as_ref()?, self.rule().is_block());
-        (proposals.siblings() > 1 || is_block).then(|| abi::DraftRace {
+        (proposals.limits.siblings > 1 || is_block).then(|| abi::DraftRace {
             step: *step,
-            requests: self.draft_rows().requests(),
+            requests: self.draft_rows().requests.address(),
             drafts: proposals.address(),
-            siblings: proposals.siblings() as u32,
+            siblings: proposals.limits.siblings as u32,
             are_of_blocks: is_block.into(),
         })
     }

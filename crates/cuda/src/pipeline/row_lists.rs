@@ -14,8 +14,8 @@ use crate::pipeline::assignment::{Assignment, WorkspaceLimits};
 #[derive(Debug)]
 pub(crate) struct RowLists {
     /// Of each row; or of each request, if there are drafts.
-    slots: Buffer,
-    forced: Buffer,
+    pub slots: Buffer,
+    pub forced: Buffer,
     row_indices: Buffer,
     masks: Buffer,
     mask_present: Buffer,
@@ -104,16 +104,6 @@ impl RowLists {
         Ok(self.slots.write(index * size_of::<Slot>(), &[-1])?)
     }
 
-    /// Returns the address of the slots.
-    pub fn slots(&self) -> u64 {
-        self.slots.address()
-    }
-
-    /// Returns the address of the forced tokens.
-    pub fn forced(&self) -> u64 {
-        self.forced.address()
-    }
-
     /// Returns a step over these lists, of which the assignment has the last two or not.
     pub fn step(&self, step: abi::Step, (row_indices, masks): (bool, bool)) -> abi::Step {
         let address = |present: bool, buffer: &Buffer| if present { buffer.address() } else { 0 };
@@ -121,8 +111,8 @@ impl RowLists {
             mask_words: self.mask_words as u32,
             mask_stride: self.mask_words as u64,
             row_indices: address(row_indices, &self.row_indices),
-            slots: self.slots(),
-            forced: self.forced(),
+            slots: self.slots.address(),
+            forced: self.forced.address(),
             masks: address(masks, &self.masks),
             mask_present: address(masks, &self.mask_present),
             ..step

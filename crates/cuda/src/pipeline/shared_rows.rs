@@ -20,7 +20,7 @@ use crate::requests::step_features::StepFeatures;
 /// The records of shared rows, and the request that they are surveyed for.
 #[derive(Debug)]
 pub(crate) struct SharedRows {
-    records: Buffer,
+    pub records: Buffer,
     params: Buffer,
     /// Zeros that serve as a state, as a request, and as the slots of all shared rows.
     zeros: Buffer,
@@ -65,10 +65,5 @@ impl SharedRows {
             ..*step
         };
         survey.over(&step, false)
-    }
-
-    /// Returns the address of the shared rows' records.
-    pub fn records(&self) -> u64 {
-        self.records.address()
     }
 }

@@ -187,7 +187,7 @@ impl Workspace {
     /// If the windows were made for another workspace, or the rows are spread over another number of ranks.
     pub fn fix<'b>(&self, input: &StepInput<'_, 'b>) -> Result<Step<'b>> {
         let batch = self.batch(input.of)?;
-        let shape = batch.shape();
+        let shape = batch.shape;
         input.check()?;
         let spread =
             input.ranks.map(|(windows, rows)| Spread::new(self, batch, windows, rows)).transpose()?;
@@ -240,7 +240,7 @@ impl Workspace {
             && tuning::surveys_shared_rows(&self.device, sampled, rows.rows, argument.tiles as usize)
         {
             shared = Some(self.scratch.shared_rows.survey(&self.device, &rows, &argument));
-            argument.shared_records = self.scratch.shared_rows.records();
+            argument.shared_records = self.scratch.shared_rows.records.address();
         }
         let exchange = match &spread {
             Some(spread) => Some(spread.exchange(self, (&given, input.masks.as_ref()), &argument)?),
@@ -319,7 +319,7 @@ fn fix_begin(
     spread: Option<&Spread<'_>>,
     vocab: usize,
 ) -> Result<Begin> {
-    let shape = batch.shape();
+    let shape = batch.shape;
     match (shape.drafts, input.drafts) {
         _ if input.of.is_some() => {
             Ok(Begin::Propose(paths_of(input.paths.as_ref(), shape.rows, batch.longest_path())?))

@@ -28,7 +28,7 @@ use crate::pipeline::workspace::Workspace;
 const GRANULE: usize = 2 << 20;
 
 /// Where results begin in a window, in bytes.
-const RESULTS_OFFSET: usize = size_of::<WindowHeader>().next_multiple_of(256);
+pub(super) const RESULTS_OFFSET: usize = size_of::<WindowHeader>().next_multiple_of(256);
 
 /// Rows in a window begin at multiples of this many bytes.
 const ROW_ALIGNMENT: usize = 128;
@@ -116,8 +116,8 @@ impl SharedMemory {
     #[must_use]
     pub fn has_ended(&self, patience: Duration) -> bool {
         self.post.as_ref().is_some_and(|post| {
-            post.messenger().abort();
-            post.messenger().has_ended(patience)
+            post.messenger.abort();
+            post.messenger.has_ended(patience)
         })
     }
 
@@ -138,11 +138,11 @@ pub struct Windows {
     batch_rows: Buffer,
     has_batch_rows: bool,
     /// The slots of rows that are swapped under `Survey`.
-    swap_slots: Buffer,
-    peers: abi::Peers,
+    pub(super) swap_slots: Buffer,
+    pub(super) peers: abi::Peers,
     mapped: Vec<(MemoryHandle, u64)>,
     /// What carries messages, if the ranks do not write each other's windows.
-    post: Option<Post>,
+    pub(super) post: Option<Post>,
     /// Those of steps that the windows have places for.
     layouts: Vec<ExchangeLayout>,
     digest: u32,
@@ -153,7 +153,7 @@ pub struct Windows {
     results_bytes: usize,
     /// The bytes of each of the two places for words about the rows of a batch; 0 without these.
     words_bytes: usize,
-    rows_offset: usize,
+    pub(super) rows_offset: usize,
     /// What the host reads: the header, and results.
     words: Vec<u32>,
 }
@@ -282,7 +282,7 @@ impl Windows {
     /// Returns by which the host ends the waits of this rank's device.
     #[must_use]
     pub fn giving_up(&self) -> GivingUp {
-        let messenger = self.post.as_ref().map(|post| Arc::clone(post.messenger()));
+        let messenger = self.post.as_ref().map(|post| Arc::clone(&post.messenger));
         GivingUp { runtime: Arc::clone(&self.runtime), header: self.own().address(), messenger }
     }
 
@@ -413,26 +413,9 @@ impl Windows {
         self.own().bytes()
     }
 
-    pub(crate) fn peers(&self) -> abi::Peers {
-        self.peers
-    }
-
-    /// Returns what carries messages, if the ranks do not write each other's windows.
-    pub(crate) fn post(&self) -> Option<&Post> {
-        self.post.as_ref()
-    }
-
-    pub(crate) fn rows_offset(&self) -> u64 {
-        self.rows_offset as u64
-    }
-
     /// Returns where the rows of this rank's window begin.
     pub(crate) fn rows_address(&self) -> u64 {
-        self.own().address() + self.rows_offset()
-    }
-
-    pub(crate) fn results_offset(&self) -> u64 {
-        RESULTS_OFFSET as u64
+        self.own().address() + self.rows_offset as u64
     }
 
     /// Returns where results arrive, and how many bytes each of the two places has.
@@ -459,11 +442,6 @@ impl Windows {
     /// batch's own.
     pub(crate) fn batch_rows(&self) -> u64 {
         if self.has_batch_rows { self.batch_rows.address() } else { 0 }
-    }
-
-    /// Returns the address of the slots of rows that are swapped under `Survey`.
-    pub(crate) fn swap_slots(&self) -> u64 {
-        self.swap_slots.address()
     }
 
     fn own(&self) -> &Buffer {

@@ -96,7 +96,7 @@ impl Workspace {
     /// # Panics
     /// If the workspace has no softmax.
     pub fn assign_temperatures(&mut self, temperatures: &[f32]) -> Result<()> {
-        let rows = self.rows.shape().rows;
+        let rows = self.rows.shape.rows;
         if temperatures.len() != rows {
             return Err(Error::length("temperatures", temperatures.len(), format!("one per row, {rows}")));
         }
@@ -181,7 +181,7 @@ impl Workspace {
     #[must_use]
     pub fn has_history_left(&self, steps: u64) -> bool {
         let tokens = steps.saturating_mul(self.rows.tokens_per_step());
-        self.requests.has_history_left(tokens.saturating_add(self.longest_path() as u64))
+        self.requests.history_budget.left() >= tokens.saturating_add(self.longest_path() as u64)
     }
 
     /// Returns the most drafts that stand in front of an assigned row of a draft model.
@@ -256,7 +256,7 @@ impl Workspace {
             Some(batch) => batch.assign(runtime, requests, rows),
             None => {
                 self.rows.assign(runtime, requests, rows)?;
-                self.requests.assign(rows.slots);
+                self.requests.history_budget.assign(rows.slots);
                 Ok(())
             }
         }
@@ -297,7 +297,7 @@ impl Workspace {
     /// # Errors
     /// - [`Error::OutOfRange`] if the workspace has no such batch.
     pub fn proposals(&self, id: DraftBatchId) -> Result<&Proposals> {
-        Ok(self.batch(Some(id))?.proposals().expect("a batch of drafts"))
+        Ok(self.batch(Some(id))?.proposals.as_ref().expect("a batch of drafts"))
     }
 
     pub(crate) fn batches_of_drafts(&self) -> impl Iterator<Item = &RowBatch> {
@@ -312,6 +312,6 @@ impl Workspace {
     /// Returns the argument of a step's kernels for a part of the rows of a batch, without the logits.
     pub(crate) fn argument(&self, batch: &RowBatch, part: std::ops::Range<usize>) -> abi::Step {
         let step = self.bare_step();
-        batch.step(if batch.proposals().is_some() { step } else { self.results.step(step) }, part)
+        batch.step(if batch.proposals.is_some() { step } else { self.results.step(step) }, part)
     }
 }

@@ -14,17 +14,18 @@ use crate::requests::{edit_params, filter_params, logprob_params};
 /// Parameters that are validated for a vocabulary, in the form that kernels read.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    params: Params,
+    /// Without seed and draw index.
+    pub(crate) params: Params,
     /// Parameters at temperature 0, by which greedy verification draws.
-    greedy: Params,
-    edits: Arc<EditLists>,
-    logprob_ids: Vec<u32>,
-    stop_ids: Vec<u32>,
+    pub(crate) greedy: Params,
+    pub(crate) edits: Arc<EditLists>,
+    pub(crate) logprob_ids: Vec<u32>,
+    pub(crate) stop_ids: Vec<u32>,
     section: Option<Arc<Section>>,
     loops: Option<Arc<Loops>>,
     vocab: usize,
     /// The error for rows of probabilities, if these parameters are not allowed there (P2).
-    refusal: Option<Error>,
+    pub(crate) refusal: Option<Error>,
 }
 
 impl Prepared {
@@ -57,30 +58,10 @@ impl Prepared {
         Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, section, loops, vocab, refusal })
     }
 
-    /// Returns the parameters in the form that kernels read, without seed and draw index.
-    pub(crate) fn params(&self) -> Params {
-        self.params
-    }
-
-    /// Returns the parameters at temperature 0.
-    pub(crate) fn greedy(&self) -> Params {
-        self.greedy
-    }
-
-    /// Returns the stop ids as they were given.
-    pub(crate) fn stop_ids(&self) -> &[u32] {
-        &self.stop_ids
-    }
-
     /// Returns where a history stands in a section and in loops, if the request has any.
     pub(crate) fn place(&self, prompt: &[u32], output: &[u32]) -> Option<Place> {
         let (section, loops) = (self.section.as_deref(), self.loops.as_deref());
         (section.is_some() || loops.is_some()).then(|| section::place(section, loops, prompt, output))
-    }
-
-    /// Returns the error for rows of probabilities, if these parameters are not allowed there (P2).
-    pub(crate) fn refusal(&self) -> Option<&Error> {
-        self.refusal.as_ref()
     }
 
     /// Returns whether any edit depends on the history.
@@ -91,16 +72,6 @@ impl Prepared {
     /// Returns whether a logprob over the kept set is reported.
     pub(crate) fn reports_kept(&self) -> bool {
         logprob_params::needs_kept(&self.params)
-    }
-
-    /// Returns the lists of the edits.
-    pub(crate) fn edits(&self) -> &Arc<EditLists> {
-        &self.edits
-    }
-
-    /// Returns the ids whose logprobs each step reports.
-    pub(crate) fn logprob_ids(&self) -> &[u32] {
-        &self.logprob_ids
     }
 
     /// Returns the most specialised variant of a step that handles these parameters.

@@ -66,17 +66,17 @@ struct SlotEntry {
 
 impl SlotEntry {
     fn features(&self) -> u32 {
-        self.request.as_ref().map_or(0, |request| request.params().features)
+        self.request.as_ref().map_or(0, |request| request.params.features)
     }
 
     /// Returns a request's parameters with the features that this slot adds.
     fn params_of(&self, request: &Prepared) -> Params {
-        self.with_history(request.params())
+        self.with_history(request.params)
     }
 
     /// Returns the parameters of the slot's request at temperature 0.
     fn greedy_params(&self) -> Params {
-        self.with_history(self.request.as_ref().map_or_else(Params::default, Prepared::greedy))
+        self.with_history(self.request.as_ref().map_or_else(Params::default, |request| request.greedy))
     }
 
     fn with_history(&self, mut params: Params) -> Params {
@@ -102,7 +102,7 @@ pub struct Requests {
     pub(crate) states: Buffer,
     slots: Vec<SlotEntry>,
     builder: RequestBuffersBuilder,
-    history_budget: HistoryBudget,
+    pub(crate) history_budget: HistoryBudget,
     /// The features that each slot's request needs.
     needs: Vec<StepFeatures>,
     /// The smallest named variant that serves each slot's request.
@@ -145,7 +145,7 @@ impl Requests {
                 format!("{}, as in the workspace", self.vocab),
             ));
         }
-        logprob_params::check_widths(request.params().top_n, request.logprob_ids().len(), self.widths)?;
+        logprob_params::check_widths(request.params.top_n, request.logprob_ids.len(), self.widths)?;
         self.slots[index].keep_history = start.keep_history;
         let InitialState { seed, draw, prompt, output, history_growth, .. } = *start;
         let params = Params { seed, draw, ..self.slots[index].params_of(request) };
@@ -171,14 +171,14 @@ impl Requests {
     /// Writes a request's lists to the device, and records its features and its history's capacity.
     fn write_lists(&mut self, index: usize, request: &Prepared, history: History<'_>) -> Result<()> {
         let entry = &mut self.slots[index];
-        let (params, edits) = (entry.params_of(request), request.edits());
+        let (params, edits) = (entry.params_of(request), &request.edits);
         entry.on_device =
             entry.lists.write(&self.runtime, &mut self.builder, &params, self.vocab, edits, history)?;
         entry.request = Some(request.clone());
         let ids = index * self.widths.ids * size_of::<u32>();
-        self.logprob_ids.write(ids, request.logprob_ids())?;
+        self.logprob_ids.write(ids, &request.logprob_ids)?;
         entry.on_device.logprob_ids = self.logprob_ids.address() + ids as u64;
-        entry.on_device.logprob_id_count = request.logprob_ids().len() as u32;
+        entry.on_device.logprob_id_count = request.logprob_ids.len() as u32;
         let growth = if entry.has_history() { history.growth as u64 } else { UNBOUNDED };
         self.requests.write(index * size_of::<Request>(), &[entry.on_device])?;
         self.history_budget.set(index, growth);
@@ -240,11 +240,6 @@ impl Requests {
         Ok(self.state(slot)?.position)
     }
 
-    /// Records the slots that the next steps advance; -1 is padding.
-    pub(crate) fn assign(&mut self, rows: &[Slot]) {
-        self.history_budget.assign(rows);
-    }
-
     /// Returns a step over the requests in the slots.
     pub(crate) fn step(&self, step: abi::Step) -> abi::Step {
         abi::Step {
@@ -300,16 +295,6 @@ impl Requests {
         }
     }
 
-    /// Returns the error of a slot's request that is not allowed on rows of probabilities, if it is one (P2).
-    pub(crate) fn refusal_of(&self, slot: Slot) -> Option<&Error> {
-        self.prepared(slot).and_then(Prepared::refusal)
-    }
-
-    /// Returns whether the histories of all rows that steps advance can take `ids` more ids.
-    pub(crate) fn has_history_left(&self, ids: u64) -> bool {
-        self.history_budget.left() >= ids
-    }
-
     /// Returns whether a slot's history can take `ids` more ids; so can padding.
     #[must_use]
     pub fn has_room(&self, slot: Slot, ids: u64) -> bool {
@@ -340,14 +325,6 @@ impl Requests {
             Some((slot, capacity.saturating_sub(length) as u64))
         });
         self.history_budget.set_all(growths);
-    }
-
-    /// Subtracts tokens that steps may append to the histories of all rows from their capacity.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if a history may not have capacity for them.
-    pub(crate) fn spend(&self, tokens: u64) -> Result<()> {
-        self.history_budget.spend(tokens)
     }
 
     fn index(&self, slot: Slot) -> Result<usize> {

@@ -179,7 +179,7 @@ mod tests {
     use crate::Prepared;
 
     fn needs(params: SamplingParams) -> StepFeatures {
-        StepFeatures::of(&Prepared::new(&params, 1000).unwrap().params())
+        StepFeatures::of(&Prepared::new(&params, 1000).unwrap().params)
     }
 
     fn variant(params: SamplingParams) -> Variant {

@@ -47,7 +47,7 @@ impl StepVariant {
     /// # Errors
     /// The errors of [`SamplingParams::validate`].
     pub fn of(params: &SamplingParams, vocab: usize) -> Result<Self> {
-        Ok(Self::of_prepared(&Prepared::new(params, vocab)?.params()))
+        Ok(Self::of_prepared(&Prepared::new(params, vocab)?.params))
     }
 
     /// Returns the smallest variant that serves a request with prepared parameters.
@@ -195,7 +195,7 @@ mod tests {
         ];
         for (params, variant) in cases {
             assert_eq!(StepVariant::of(&params, VOCAB).unwrap(), variant, "{params:?}");
-            let needs = StepFeatures::of(&Prepared::new(&params, VOCAB).unwrap().params());
+            let needs = StepFeatures::of(&Prepared::new(&params, VOCAB).unwrap().params);
             let serving = StepVariant::ALL.into_iter().filter(|other| *other >= variant);
             // Every later variant has what the request needs, too.
             serving.for_each(|other| assert_eq!(other.features().union(needs), other.features()));
