@@ -14,7 +14,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
 
 use gumball_cpu::files::temporary_folder;
 use gumball_spec::Kind;
@@ -386,20 +385,8 @@ impl Messenger for Mail {
         Ok(())
     }
 
-    fn failure(&self) -> Option<String> {
-        None
-    }
-
-    fn is_pending(&self) -> bool {
-        false
-    }
-
     fn abort(&self) {
         self.mailbox.end();
-    }
-
-    fn has_ended(&self, _: Duration) -> bool {
-        true
     }
 }
 

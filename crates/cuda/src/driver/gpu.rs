@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cudarc::driver::{
     CudaContext, CudaStream, DriverError, result,
-    sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags},
+    sys::{self, CUdevice_attribute_enum as Attribute},
 };
 
 use crate::abi::dtype::Dtype;
@@ -17,13 +17,13 @@ use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::capture::{Captured, capture};
 use crate::driver::device_limits::DeviceLimits;
-use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, cluster_of};
+use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, configuration, in_clusters};
 use crate::driver::nccl::{Communicator, Nccl};
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::peer_memory::MemoryHandle;
 use crate::driver::probe;
 use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Meeting, Message, Messenger, Runtime};
-use crate::driver::streams::{Stream, Streams, is_capturing};
+use crate::driver::streams::{Stream, Streams, elapsed_ms, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture};
 use crate::driver::transfer::DownloadBuffer;
 use crate::error::{Error, Result, failed};
@@ -189,36 +189,19 @@ impl Gpu {
         self.bind()?;
         let stream = self.current();
         let LoadedKernel { function, exclusive_smem_bytes } = self.device.kernels.loaded(kernel)?;
-        let mut attributes = [
-            attribute(
-                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-            ),
-            attribute(
-                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                cluster_of(grid.cluster),
-            ),
-        ];
+        let early_launch = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let mut attributes = [early_launch, in_clusters(grid.cluster)];
         // Attribute 0 is for early launches, attribute 1 for clusters: the range holds those that apply.
         let first = usize::from(!early || self.device.arch < HOPPER);
         let attributes = &mut attributes[first..1 + usize::from(grid.cluster > 0)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
-        let config = sys::CUlaunchConfig {
-            gridDimX: grid.blocks,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: grid.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: if grid.one_block_per_sm {
-                *exclusive_smem_bytes
-            } else {
-                grid.dynamic_smem_bytes
-            },
-            hStream: stream.cuda.cu_stream(),
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
-        };
+        let smem = if grid.one_block_per_sm { *exclusive_smem_bytes } else { grid.dynamic_smem_bytes };
+        let shape = (grid.blocks, grid.threads, smem);
+        let config = configuration(shape, stream.cuda.cu_stream(), attributes);
         // SAFETY: the function's module lives as long as this device, and the function takes one argument.
         // The call copies the argument, and the configuration with its attributes. The caller guarantees the
         // argument's type and all that it points to.
@@ -243,14 +226,7 @@ impl Gpu {
         &self,
         enqueue: impl FnOnce() -> std::result::Result<(), E>,
     ) -> std::result::Result<f32, E> {
-        let failed = |error| Error::call("timing by events", error);
-        let stream = self.current();
-        let event = || stream.cuda.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
-        let began = event()?;
-        enqueue()?;
-        let ended = event()?;
-        ended.synchronize().map_err(failed)?;
-        Ok(1000.0 * began.elapsed_ms(&ended).map_err(failed)?)
+        Ok(1000.0 * elapsed_ms(&self.current().cuda, enqueue)?)
     }
 
     /// Returns the streams, for as long as the caller keeps the lock.

@@ -54,19 +54,34 @@ fn refused(error: Error, driver: (i32, i32), compiler: (i32, i32)) -> Error {
     }
 }
 
-/// Returns the value of the launch attribute for clusters of `blocks` blocks.
-pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
-    sys::CUlaunchAttributeValue {
-        clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
+/// Returns the launch attribute for clusters of `blocks` blocks.
+pub(crate) fn in_clusters(blocks: u32) -> sys::CUlaunchAttribute {
+    let of_blocks = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { clusterDim: of_blocks },
     }
 }
 
-/// Returns a launch attribute.
-pub(crate) fn attribute(
-    id: sys::CUlaunchAttributeID,
-    value: sys::CUlaunchAttributeValue,
-) -> sys::CUlaunchAttribute {
-    sys::CUlaunchAttribute { id, pad: [0; 4], value }
+/// Returns the configuration of a launch, which points to its attributes.
+pub(crate) fn configuration(
+    (blocks, threads, smem_bytes): (u32, u32, u32),
+    stream: sys::CUstream,
+    attributes: &mut [sys::CUlaunchAttribute],
+) -> sys::CUlaunchConfig {
+    sys::CUlaunchConfig {
+        gridDimX: blocks,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: smem_bytes,
+        hStream: stream,
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: attributes.len() as u32,
+    }
 }
 
 /// The kernels of a device, each loaded with its program.
@@ -227,22 +242,9 @@ impl LoadedKernels {
         let mut counts = [0; MAX_CLUSTER_BLOCKS];
         for (less_one, found) in counts.iter_mut().enumerate() {
             let blocks = less_one as u32 + 1;
-            let mut attributes = [attribute(
-                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                cluster_of(blocks),
-            )];
-            let config = sys::CUlaunchConfig {
-                gridDimX: blocks,
-                gridDimY: 1,
-                gridDimZ: 1,
-                blockDimX: 32,
-                blockDimY: 1,
-                blockDimZ: 1,
-                sharedMemBytes: self.block as u32,
-                hStream: std::ptr::null_mut(),
-                attrs: attributes.as_mut_ptr(),
-                numAttrs: 1,
-            };
+            let mut attributes = [in_clusters(blocks)];
+            let shape = (blocks, 32, self.block as u32);
+            let config = configuration(shape, std::ptr::null_mut(), &mut attributes);
             let mut count = 0;
             // SAFETY: the function's module is loaded; the call reads the live configuration and writes
             // `count`.

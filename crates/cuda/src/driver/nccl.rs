@@ -197,12 +197,6 @@ impl Nccl {
     }
 }
 
-impl fmt::Debug for Nccl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nccl").finish_non_exhaustive()
-    }
-}
-
 fn is_reached(event: &CudaEvent) -> Result<bool> {
     let _relaxed = RelaxedCapture::begin();
     event.try_is_complete().map_err(failed("cuEventQuery"))

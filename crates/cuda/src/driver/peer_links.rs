@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUevent_flags};
+use cudarc::driver::sys;
 use cudarc::driver::{CudaContext, CudaStream};
 
 use crate::driver::peer_memory::{can_access_peer, enable_peer_access};
 use crate::driver::probe::CudaInfo;
+use crate::driver::streams::elapsed_ms;
 use crate::error::{Error, Result, failed};
 
 /// The bytes of a copy, and how many are timed together, after one that is not.
@@ -65,13 +66,8 @@ fn time_copies(own: &Arc<CudaContext>, peer: &Arc<CudaContext>, has_access: bool
     own.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
     let stream = own.new_stream().map_err(failed("cuStreamCreate"))?;
     copy(&here, &there, &stream)?;
-    let timing = |error| Error::call("timing by events", error);
-    let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(timing);
-    let began = event()?;
-    (0..COPIES).try_for_each(|_| copy(&here, &there, &stream))?;
-    let ended = event()?;
-    ended.synchronize().map_err(timing)?;
-    let seconds = f64::from(began.elapsed_ms(&ended).map_err(timing)?) / 1000.0;
+    let copies = || (0..COPIES).try_for_each(|_| copy(&here, &there, &stream));
+    let seconds = f64::from(elapsed_ms(&stream, copies)?) / 1000.0;
     if seconds > 0.0 {
         Ok((COPIES * COPY_BYTES) as f64 / seconds)
     } else {

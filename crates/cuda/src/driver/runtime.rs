@@ -310,10 +310,14 @@ pub trait Messenger: fmt::Debug + Send + Sync {
     unsafe fn exchange(&self, send: &[Message], receive: &[Message]) -> Result<()>;
 
     /// Returns why messages travel no more, if that is known.
-    fn failure(&self) -> Option<String>;
+    fn failure(&self) -> Option<String> {
+        None
+    }
 
     /// Returns whether the last messages that were enqueued outside a capture have yet to travel.
-    fn is_pending(&self) -> bool;
+    fn is_pending(&self) -> bool {
+        false
+    }
 
     /// Ends messages that are under way, which do not arrive then; later ones do nothing. Any thread may call
     /// it, and waits for nothing.
@@ -321,7 +325,9 @@ pub trait Messenger: fmt::Debug + Send + Sync {
 
     /// Returns whether all messages have ended after [`Messenger::abort`], so that no rank writes this one's
     /// memory; waits for that as long.
-    fn has_ended(&self, patience: Duration) -> bool;
+    fn has_ended(&self, _patience: Duration) -> bool {
+        true
+    }
 }
 
 /// Launches that [`Runtime::capture`] has captured.

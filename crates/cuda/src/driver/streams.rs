@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use cudarc::driver::sys::CUstreamCaptureStatus;
+use cudarc::driver::sys::{CUevent_flags, CUstreamCaptureStatus};
 use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
 use crate::driver::thread_state::RelaxedCapture;
@@ -49,6 +49,20 @@ impl Stream {
 pub(crate) fn is_capturing(stream: &CudaStream) -> Result<bool> {
     let status = stream.capture_status().map_err(failed("cuStreamIsCapturing"))?;
     Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+/// Returns the milliseconds that the device takes for the work that `enqueue` enqueues on a stream.
+pub(crate) fn elapsed_ms<E: From<Error>>(
+    stream: &CudaStream,
+    enqueue: impl FnOnce() -> std::result::Result<(), E>,
+) -> std::result::Result<f32, E> {
+    let failed = |error| Error::call("timing by events", error);
+    let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
+    let began = event()?;
+    enqueue()?;
+    let ended = event()?;
+    ended.synchronize().map_err(failed)?;
+    Ok(began.elapsed_ms(&ended).map_err(failed)?)
 }
 
 /// The streams of a GPU, and the event by which they wait for each other.

@@ -5,7 +5,6 @@
 //! sees the launches for any device on any computer.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -316,22 +315,11 @@ impl Messenger for Unsent {
         Ok(())
     }
 
-    fn failure(&self) -> Option<String> {
-        None
-    }
-
-    fn is_pending(&self) -> bool {
-        false
-    }
-
     fn abort(&self) {}
-
-    fn has_ended(&self, _: Duration) -> bool {
-        true
-    }
 }
 
 /// Launches that a tap without a machine has captured; a replay notes them again.
+#[derive(Debug)]
 struct Captured {
     launches: Arc<Mutex<Vec<Launch>>>,
     captured: Vec<Launch>,
@@ -341,11 +329,5 @@ impl CapturedLaunches for Captured {
     unsafe fn replay(&self) -> Result<()> {
         locked(&self.launches).extend(self.captured.iter().cloned());
         Ok(())
-    }
-}
-
-impl fmt::Debug for Captured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Captured").finish_non_exhaustive()
     }
 }

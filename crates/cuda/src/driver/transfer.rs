@@ -7,7 +7,6 @@
 //! in flight, they continue in a new segment, up to [`MOST_SEGMENTS`].
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -34,12 +33,6 @@ struct Segment {
     memory: PinnedHostSlice<u8>,
     /// Passed when the last copy out of the segment is complete.
     copied: CudaEvent,
-}
-
-impl fmt::Debug for UploadBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UploadBuffer").field("used", &self.used).finish_non_exhaustive()
-    }
 }
 
 impl Segment {
@@ -158,12 +151,6 @@ impl Drop for DownloadBuffer {
     /// failed.
     fn drop(&mut self) {
         let _ = self.stream.synchronize();
-    }
-}
-
-impl fmt::Debug for DownloadBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DownloadBuffer").finish_non_exhaustive()
     }
 }
 

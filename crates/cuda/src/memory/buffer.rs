@@ -97,9 +97,7 @@ impl Buffer {
         // SAFETY: `check` made sure that the range lies inside this buffer, which is memory of its runtime.
         unsafe { self.runtime.read(self.address + start as u64, bytes) }
     }
-}
 
-impl Buffer {
     /// Fills `values` as [`Buffer::read`] does, and calls `meanwhile` again and again as long as the work
     /// enqueued before is not complete.
     pub(crate) fn read_meanwhile<T: Pod>(

@@ -203,15 +203,12 @@ impl DraftTrees<'_> {
             seed: seeds.common,
             position: positions.common as u32,
             draw: draws.common as u32,
-            records: 0,
             draft_count: length as u32,
             vocab: vocab as u32,
             tiles: vocab.div_ceil(TILE) as u32,
-            blocks_per_chain: 0,
-            tiles_per_warp: 0,
             flags: flags.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit),
             first_chain: from as u32,
-            reserved: 0,
+            ..abi::Chains::default()
         }
     }
 }

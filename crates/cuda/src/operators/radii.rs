@@ -8,7 +8,7 @@ use super::check_column;
 use super::params::{Draws, RowParams};
 use super::passes::Passes;
 use super::scratch::Piece;
-use crate::abi::{self, Params, SelectedTokens, TileSum};
+use crate::abi::{self, SelectedTokens, TileSum};
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS};
 use crate::memory::rows::Rows;
@@ -52,20 +52,12 @@ impl Passes {
             // The kernel copies the section `logprobs`; so the outputs begin earlier for it by the sections
             // between that one and the radii.
             let selected = SelectedTokens {
-                base: Params::default(),
                 tokens: section(layout.tokens().start),
-                params: 0,
-                states: 0,
-                slots: 0,
-                forced: 0,
                 outputs: section(layout.second_logprobs().start - layout.logprobs().start),
                 logprobs: radii.at(first),
-                ranks: 0,
-                statuses: 0,
                 rows: count as u32,
                 vocab: rows.vocab as u32,
-                flags: 0,
-                reserved: [0; 3],
+                ..SelectedTokens::default()
             };
             let [_, write] = tuning::selected_tokens(count);
             // SAFETY: the step has written the outputs, whose layout is that of `count` rows; of

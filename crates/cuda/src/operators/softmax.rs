@@ -135,16 +135,11 @@ impl Softmax {
             temperatures: temperatures.address,
             statuses,
             tile_sums: self.tile_sums.address(),
-            rows: 0,
             vocab: vocab as u32,
             tiles: vocab.div_ceil(TILE) as u32,
-            blocks_per_row: 0,
-            tiles_per_block: 0,
-            pairs_in_smem: 0,
-            pairs_ahead: 0,
             temperature: temperatures.of_all,
             temperature_stride: temperatures.stride,
-            reserved: 0,
+            ..abi::SoftmaxArgs::default()
         };
         if rows == 0 {
             return Ok(());

@@ -2,6 +2,7 @@
 //! that were run for them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use gumball_spec::layout::Widths;
 use gumball_spec::verify::MAX_DRAFTS;
@@ -54,6 +55,9 @@ pub struct RequestState {
     pub history: Option<Vec<u32>>,
 }
 
+/// What an empty slot needs, and padding.
+const NO_NEEDS: (StepFeatures, StepVariant) = (StepFeatures::NONE, StepVariant::NoFilter);
+
 /// The host's record of a slot.
 #[derive(Debug, Default)]
 struct SlotEntry {
@@ -103,10 +107,8 @@ pub struct Requests {
     slots: Vec<SlotEntry>,
     builder: RequestBuffersBuilder,
     pub(crate) history_budget: HistoryBudget,
-    /// The features that each slot's request needs.
-    needs: Vec<StepFeatures>,
-    /// The smallest named variant that serves each slot's request.
-    variants: Vec<StepVariant>,
+    /// What [`Requests::needs_of`] returns of each slot.
+    needs: Vec<(StepFeatures, StepVariant)>,
     pub(crate) counters: StepCounters,
 }
 
@@ -126,8 +128,7 @@ impl Requests {
             slots: memory::collected(SLOTS, (0..slots).map(|_| SlotEntry::default()))?,
             builder: RequestBuffersBuilder::default(),
             history_budget: HistoryBudget::new(slots)?,
-            needs: memory::filled(SLOTS, StepFeatures::NONE, slots)?,
-            variants: memory::filled(SLOTS, StepVariant::NoFilter, slots)?,
+            needs: memory::filled(SLOTS, NO_NEEDS, slots)?,
             counters: StepCounters::default(),
             runtime: Arc::clone(runtime),
             vocab,
@@ -182,8 +183,7 @@ impl Requests {
         let growth = if entry.has_history() { history.growth as u64 } else { UNBOUNDED };
         self.requests.write(index * size_of::<Request>(), &[entry.on_device])?;
         self.history_budget.set(index, growth);
-        self.needs[index] = StepFeatures::of(&params);
-        self.variants[index] = StepVariant::of_prepared(&params);
+        self.needs[index] = StepVariant::with_features(&params);
         Ok(())
     }
 
@@ -191,13 +191,10 @@ impl Requests {
     pub(crate) fn release(&mut self, slot: Slot) -> Result<()> {
         let index = self.index(slot)?;
         let entry = &mut self.slots[index];
-        entry.request = None;
-        entry.keep_history = false;
-        entry.on_device = Request::default();
+        *entry = SlotEntry { lists: std::mem::take(&mut entry.lists), ..SlotEntry::default() };
         self.history_budget.set(index, UNBOUNDED);
         self.history_budget.retire(slot);
-        self.needs[index] = StepFeatures::NONE;
-        self.variants[index] = StepVariant::NoFilter;
+        self.needs[index] = NO_NEEDS;
         self.params.write(index * size_of::<Params>(), &[Params::default()])?;
         Ok(self.requests.write(index * size_of::<Request>(), &[Request::default()])?)
     }
@@ -286,12 +283,9 @@ impl Requests {
     /// `greedy`, at temperature 0.
     pub(crate) fn needs_of(&self, slot: Slot, greedy: bool) -> (StepFeatures, StepVariant) {
         match usize::try_from(slot) {
-            Err(_) => (StepFeatures::NONE, StepVariant::NoFilter),
-            Ok(slot) if greedy => {
-                let params = self.slots[slot].greedy_params();
-                (StepFeatures::of(&params), StepVariant::of_prepared(&params))
-            }
-            Ok(slot) => (self.needs[slot], self.variants[slot]),
+            Err(_) => NO_NEEDS,
+            Ok(slot) if greedy => StepVariant::with_features(&self.slots[slot].greedy_params()),
+            Ok(slot) => self.needs[slot],
         }
     }
 
@@ -304,14 +298,14 @@ impl Requests {
     /// Returns how many steps a variant has run: those enqueued or replayed in this workspace.
     #[must_use]
     pub fn steps_run(&self, variant: Variant) -> u64 {
-        self.counters.run(variant)
+        self.counters.run[variant as usize].load(Ordering::Relaxed)
     }
 
     /// Returns how many steps a named variant has served: those reserved for replays of a host program's
     /// graph under the variant that was named, and all others under the smallest one that serves their rows.
     #[must_use]
     pub fn steps_served(&self, variant: StepVariant) -> u64 {
-        self.counters.served(variant)
+        self.counters.served[variant as usize].load(Ordering::Relaxed)
     }
 
     /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not

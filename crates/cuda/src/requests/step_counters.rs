@@ -8,21 +8,13 @@ use crate::requests::step_variant::StepVariant;
 /// The number of steps that each finish kernel has run, and each named variant has served.
 #[derive(Debug, Default)]
 pub(crate) struct StepCounters {
-    run: [AtomicU64; Variant::ALL.len()],
-    served: [AtomicU64; StepVariant::ALL.len()],
+    pub run: [AtomicU64; Variant::ALL.len()],
+    pub served: [AtomicU64; StepVariant::ALL.len()],
 }
 
 impl StepCounters {
-    pub fn count(&self, run: Variant, served: StepVariant, steps: u64) {
-        self.run[run as usize].fetch_add(steps, Ordering::Relaxed);
-        self.served[served as usize].fetch_add(steps, Ordering::Relaxed);
-    }
-
-    pub fn run(&self, variant: Variant) -> u64 {
-        self.run[variant as usize].load(Ordering::Relaxed)
-    }
-
-    pub fn served(&self, variant: StepVariant) -> u64 {
-        self.served[variant as usize].load(Ordering::Relaxed)
+    pub fn count(&self, run: Variant, served: StepVariant) {
+        self.run[run as usize].fetch_add(1, Ordering::Relaxed);
+        self.served[served as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

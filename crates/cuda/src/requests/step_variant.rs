@@ -47,11 +47,11 @@ impl StepVariant {
     /// # Errors
     /// The errors of [`SamplingParams::validate`].
     pub fn of(params: &SamplingParams, vocab: usize) -> Result<Self> {
-        Ok(Self::of_prepared(&Prepared::new(params, vocab)?.params))
+        Ok(Self::with_features(&Prepared::new(params, vocab)?.params).1)
     }
 
-    /// Returns the smallest variant that serves a request with prepared parameters.
-    pub(crate) fn of_prepared(params: &Params) -> Self {
+    /// Returns the features that a request needs, and the smallest variant that serves it.
+    pub(crate) fn with_features(params: &Params) -> (StepFeatures, Self) {
         let needs = StepFeatures::of(params);
         let chain = (0..u64::BITS).step_by(4).map(|bit| params.filter_chain >> bit & 15);
         let has_top_p = chain.into_iter().any(|filter| filter == filter_code(Filter::TopP));
@@ -60,7 +60,7 @@ impl StepVariant {
             Self::TopK if has_top_p => false,
             _ => variant.features().union(needs) == variant.features(),
         };
-        Self::ALL.into_iter().find(serves).unwrap_or(Self::Full)
+        (needs, Self::ALL.into_iter().find(serves).unwrap_or(Self::Full))
     }
 
     /// Returns the features of a step of this variant.
