@@ -1,17 +1,13 @@
-//! The launches that judge the drafts of a step by probabilities: of the kernel that writes edited rows, and
-//! of the judgement.
+//! The launch that judges the drafts of a step by probabilities, and judgements as kernels take them.
 
-use gumball_spec::Kind;
 use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::verify::by_probabilities::Judgement;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, JudgeRequests, judge_rules, judge_targets};
+use crate::abi::{JudgeRequests, judge_rules, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
-use crate::driver::runtime::Runtime;
-use crate::error::Result;
 use crate::launch::{Launch, tuning};
-use crate::programs::kernels::{EDIT_ROWS, JUDGE_REQUESTS};
+use crate::programs::kernels::JUDGE_REQUESTS;
 
 /// Returns a judgement as kernels take it: the code of its rule, `threshold_single`, and `threshold_acc` in
 /// units of 2^-32.
@@ -30,31 +26,6 @@ pub(crate) fn target_of(dtype: Dtype) -> u32 {
         Dtype::Bf16 => judge_targets::BF16,
         Dtype::F16 => judge_targets::F16,
     }
-}
-
-/// Enqueues `edit_rows`, which writes the rows of a step under their edits to `(out, stride)`.
-///
-/// # Safety
-/// As for [`Runtime::launch`]. `out` has memory for all rows of the step.
-pub(crate) unsafe fn edit_rows(
-    runtime: &dyn Runtime,
-    limits: &DeviceLimits,
-    (kind, dtype): (Kind, Dtype),
-    (out, out_stride): (u64, u64),
-    step: &abi::Step,
-) -> Result<()> {
-    let (rows, tiles) = (step.rows as usize, step.tiles as usize);
-    let blocks = tuning::edit_rows(limits, rows, tiles);
-    let argument = abi::EditRows {
-        step: *step,
-        out,
-        out_stride,
-        blocks_per_row: blocks.blocks_per_row as u32,
-        tiles_per_block: blocks.tiles_per_block as u32,
-    };
-    let launch = Launch::new(EDIT_ROWS.of(kind, dtype), blocks.grid(rows));
-    // SAFETY: the caller guarantees what the argument points to.
-    unsafe { launch.enqueue(runtime, &argument) }
 }
 
 /// Returns the launch of `judge_requests` for the drafts of `requests` requests. By rows of logits the kernel

@@ -108,7 +108,7 @@ pub struct DraftIds<'b> {
 }
 
 /// The addresses of drafts, as a step keeps them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DraftAddresses {
     ids: u64,
     parents: u64,
@@ -185,14 +185,8 @@ impl DraftCounts<'_> {
 impl DraftPaths {
     /// Returns the addresses of the drafts in front of the rows.
     pub(crate) fn addresses(&self) -> DraftAddresses {
-        DraftAddresses {
-            ids: self.ids,
-            parents: 0,
-            links: [0; 2],
-            link_flags: 0,
-            probs: [0; 2],
-            flags: self.flags | draft_flags::PROPOSED,
-        }
+        let flags = self.flags | draft_flags::PROPOSED;
+        DraftAddresses { ids: self.ids, flags, ..DraftAddresses::default() }
     }
 }
 
@@ -475,9 +469,9 @@ impl DraftRows {
             vocab: vocab as u32,
             flags: drafts.flags,
             link_flags: drafts.link_flags,
-            path_stride: 0,
             blocks: if draft_probs == 0 { 1 } else { tuning::digest_blocks(vocab, runs_apart) },
             runs_apart,
+            ..DigestDrafts::default()
         }
     }
 

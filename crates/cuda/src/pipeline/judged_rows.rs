@@ -16,10 +16,11 @@ use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, Params, RowCut, TileRecord, TileSum, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::{judge, tuning, written_rows};
+use crate::launch::{Launch, judge, tuning, written_rows};
 use crate::memory::buffer::Buffer;
 use crate::memory::rows::Rows;
 use crate::operators::softmax::{Softmax, Temperatures};
+use crate::programs::kernels::EDIT_ROWS;
 use crate::requests::step_features::{StepFeatures, Variant};
 
 /// Names the memory in errors.
@@ -32,6 +33,9 @@ const ALIGNED_ELEMENTS: usize = 8;
 /// 40 bytes more; and the memory of a softmax.
 #[derive(Debug)]
 pub(crate) struct JudgedRows {
+    runtime: Arc<dyn Runtime>,
+    /// What launches are fitted to.
+    limits: DeviceLimits,
     /// `[rows, stride]` of f32: probabilities, or logits under their edits.
     probabilities: Buffer,
     /// Elements from the start of a row to the start of the next.
@@ -71,6 +75,8 @@ impl JudgedRows {
             forced: alloc(size_of::<i32>())?,
             scratch: alloc(vocab.div_ceil(TILE) * (size_of::<TileRecord>() + size_of::<TileSum>()))?,
             softmax: Softmax::new(Arc::clone(runtime))?,
+            limits: runtime.limits(),
+            runtime: Arc::clone(runtime),
         })
     }
 
@@ -99,8 +105,6 @@ impl JudgedRows {
     /// that depend on histories.
     pub unsafe fn judge(
         &self,
-        runtime: &dyn Runtime,
-        limits: &DeviceLimits,
         trees: &Trees<'_>,
         judgement: Judgement,
         needs: StepFeatures,
@@ -110,15 +114,15 @@ impl JudgedRows {
             // The survey sums no weights.
             let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
             // SAFETY: the caller guarantees what the function requires.
-            let edited = unsafe { self.edit(runtime, limits, trees.row_type, &step) }?;
+            let edited = unsafe { self.edit(trees.row_type, &step) }?;
             let trees = &Trees { row_type: (Kind::Logits, Dtype::F32), ..*trees };
             // SAFETY: as above. The scratch memory is the step's, which surveys its rows again afterwards.
-            let edited = unsafe { survey_again(runtime, limits, trees.row_type, &edited, needs) }?;
+            let edited = unsafe { self.survey_again(trees.row_type, &edited, needs) }?;
             // SAFETY: as above.
-            return unsafe { self.judge_surveyed(runtime, limits, trees, judgement, (&edited, needs)) };
+            return unsafe { self.judge_surveyed(trees, judgement, (&edited, needs)) };
         }
         // SAFETY: the caller guarantees what the function requires.
-        unsafe { self.write(runtime, limits, trees.row_type, &step, needs) }?;
+        unsafe { self.write(trees.row_type, &step, needs) }?;
         let argument = abi::JudgeRequests {
             target_rows: self.probabilities.address(),
             target_stride: self.stride as u64,
@@ -127,7 +131,7 @@ impl JudgedRows {
         };
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The
         // caller guarantees the rest.
-        unsafe { judge::requests(limits, trees.requests, &argument).enqueue(runtime, &argument) }
+        unsafe { judge::requests(&self.limits, trees.requests, &argument).enqueue(&*self.runtime, &argument) }
     }
 
     /// Enqueues the judgement of the drafts of a step by the rows of `step`: logits without edits, which need
@@ -138,23 +142,18 @@ impl JudgedRows {
     /// temperature if the rows have no filters.
     pub unsafe fn judge_surveyed(
         &self,
-        runtime: &dyn Runtime,
-        limits: &DeviceLimits,
         trees: &Trees<'_>,
         judgement: Judgement,
         (step, needs): (&abi::Step, StepFeatures),
     ) -> crate::Result<()> {
-        let cuts = abi::FindCut {
-            step: abi::Step { slots: self.slots.address(), ..*step },
-            cuts: self.cuts.address(),
-            mask_only: 0,
-            reserved: 0,
-        };
+        let step_of_judged = abi::Step { slots: self.slots.address(), ..*step };
+        let cuts =
+            abi::FindCut { step: step_of_judged, cuts: self.cuts.address(), ..abi::FindCut::default() };
         let has_filters = needs.variant != Variant::SurveyDraw;
         if has_filters {
-            let launch = written_rows::find_cuts(limits, trees.row_type, needs, step);
+            let launch = written_rows::find_cuts(&self.limits, trees.row_type, needs, step);
             // SAFETY: there is a cut for each row of the workspace. The caller guarantees the rest.
-            unsafe { launch.enqueue(runtime, &cuts) }?;
+            unsafe { launch.enqueue(&*self.runtime, &cuts) }?;
         }
         let argument = abi::JudgeRequests {
             target_rows: step.logits,
@@ -164,7 +163,7 @@ impl JudgedRows {
             ..self.judgement(trees, judgement)
         };
         // SAFETY: as in `judge`.
-        unsafe { judge::requests(limits, trees.requests, &argument).enqueue(runtime, &argument) }
+        unsafe { judge::requests(&self.limits, trees.requests, &argument).enqueue(&*self.runtime, &argument) }
     }
 
     /// Returns the argument of a judgement, without rows of the target's.
@@ -193,23 +192,21 @@ impl JudgedRows {
     /// As for [`JudgedRows::judge`].
     pub unsafe fn write(
         &self,
-        runtime: &dyn Runtime,
-        limits: &DeviceLimits,
         (kind, dtype): (Kind, Dtype),
         step: &abi::Step,
         needs: StepFeatures,
     ) -> crate::Result<()> {
         if needs.edits || step.row_indices != 0 {
             // SAFETY: the caller guarantees what the function requires.
-            let edited = unsafe { self.edit(runtime, limits, (kind, dtype), step) }?;
+            let edited = unsafe { self.edit((kind, dtype), step) }?;
             // SAFETY: as above. The rows are written where they were read from, as `write_rows` allows.
-            unsafe { self.write_from(runtime, limits, (kind, Dtype::F32), &edited, needs) }
+            unsafe { self.write_from((kind, Dtype::F32), &edited, needs) }
         } else if kind == Kind::Logits && needs.variant == Variant::SurveyDraw {
             // SAFETY: the caller guarantees what the function requires.
             unsafe { self.write_softmax(dtype, step) }
         } else {
             // SAFETY: the caller guarantees what the function requires.
-            unsafe { self.write_from(runtime, limits, (kind, dtype), step, needs) }
+            unsafe { self.write_from((kind, dtype), step, needs) }
         }
     }
 
@@ -218,16 +215,20 @@ impl JudgedRows {
     ///
     /// # Safety
     /// As for [`JudgedRows::judge`].
-    unsafe fn edit(
-        &self,
-        runtime: &dyn Runtime,
-        limits: &DeviceLimits,
-        row_type: (Kind, Dtype),
-        step: &abi::Step,
-    ) -> crate::Result<abi::Step> {
+    unsafe fn edit(&self, (kind, dtype): (Kind, Dtype), step: &abi::Step) -> crate::Result<abi::Step> {
         let (logits, stride) = (self.probabilities.address(), self.stride as u64);
+        let (rows, tiles) = (step.rows as usize, step.tiles as usize);
+        let blocks = tuning::edit_rows(&self.limits, rows, tiles);
+        let argument = abi::EditRows {
+            step: *step,
+            out: logits,
+            out_stride: stride,
+            blocks_per_row: blocks.blocks_per_row as u32,
+            tiles_per_block: blocks.tiles_per_block as u32,
+        };
+        let launch = Launch::new(EDIT_ROWS.of(kind, dtype), blocks.grid(rows));
         // SAFETY: the rows have memory for each row of the workspace. The caller guarantees the rest.
-        unsafe { judge::edit_rows(runtime, limits, row_type, (logits, stride), step) }?;
+        unsafe { launch.enqueue(&*self.runtime, &argument) }?;
         Ok(abi::Step {
             logits,
             stride,
@@ -247,8 +248,6 @@ impl JudgedRows {
     /// As for [`JudgedRows::judge`].
     unsafe fn write_from(
         &self,
-        runtime: &dyn Runtime,
-        limits: &DeviceLimits,
         (kind, dtype): (Kind, Dtype),
         step: &abi::Step,
         needs: StepFeatures,
@@ -264,12 +263,12 @@ impl JudgedRows {
             ..*step
         };
         // SAFETY: as in `judge`.
-        let step = unsafe { survey_again(runtime, limits, (kind, dtype), &step, needs) }?;
+        let step = unsafe { self.survey_again((kind, dtype), &step, needs) }?;
         let types = (kind, dtype, Dtype::F32);
         let cuts = abi::FindCut { step, cuts: self.cuts.address(), mask_only: 0, reserved: 0 };
         // SAFETY: there is a cut for each row of the workspace. The rows have the shape of those that are
         // read, and are these or were filled before. The caller guarantees the rest.
-        unsafe { written_rows::write(runtime, limits, types, needs, &cuts, (address, stride)) }
+        unsafe { written_rows::write(&*self.runtime, &self.limits, types, needs, &cuts, (address, stride)) }
     }
 
     /// Writes the probabilities of logits without edits and filters. Rows that are not judged are written as
@@ -291,24 +290,23 @@ impl JudgedRows {
         };
         self.softmax.enqueue_at(&from, &out, temperatures, 0)
     }
-}
 
-/// Enqueues a survey of rows without edits for `find_cut`, and returns the step with its grid.
-///
-/// # Safety
-/// As for [`Runtime::launch`]. The step's scratch memory is free.
-unsafe fn survey_again(
-    runtime: &dyn Runtime,
-    limits: &DeviceLimits,
-    row_type: (Kind, Dtype),
-    step: &abi::Step,
-    needs: StepFeatures,
-) -> crate::Result<abi::Step> {
-    // `find_cut` needs a list or a search for any filters.
-    let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
-    let survey = tuning::survey(limits, (step.rows as usize, step.tiles as usize), row_type, needs);
-    let (step, launch) = survey.over(step, false);
-    // SAFETY: the caller guarantees what the argument points to.
-    unsafe { launch.enqueue(runtime, &step) }?;
-    Ok(step)
+    /// Enqueues a survey of rows without edits for `find_cut`, and returns the step with its grid.
+    ///
+    /// # Safety
+    /// As for [`Runtime::launch`]. The step's scratch memory is free.
+    unsafe fn survey_again(
+        &self,
+        row_type: (Kind, Dtype),
+        step: &abi::Step,
+        needs: StepFeatures,
+    ) -> crate::Result<abi::Step> {
+        // `find_cut` needs a list or a search for any filters.
+        let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
+        let survey = tuning::survey(&self.limits, (step.rows as usize, step.tiles as usize), row_type, needs);
+        let (step, launch) = survey.over(step, false);
+        // SAFETY: the caller guarantees what the argument points to.
+        unsafe { launch.enqueue(&*self.runtime, &step) }?;
+        Ok(step)
+    }
 }

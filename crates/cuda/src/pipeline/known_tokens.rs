@@ -32,7 +32,7 @@ pub struct KnownTokens<'a> {
     pub mu: f32,
 }
 
-impl KnownTokens<'_> {
+impl<'a> KnownTokens<'a> {
     /// Checks that there is an id of the vocabulary for each of `rows` rows.
     ///
     /// # Errors
@@ -56,9 +56,7 @@ impl KnownTokens<'_> {
             None => Ok(targets.iter().map(|id| *id as i32).collect()),
         }
     }
-}
 
-impl KnownTokens<'_> {
     /// Returns the logprobs of these tokens as `request` configures them, and all other outputs of steps in
     /// which these tokens are forced. Waits for the device.
     ///
@@ -112,16 +110,9 @@ impl KnownTokens<'_> {
                 _ => (&row_indices[row..end], *rows),
             };
             let forced = &targets[row..end];
-            let (slots, of) = (&slots[..], None);
-            workspace.assign_rows(&Assignment {
-                of,
-                slots,
-                forced,
-                known: true,
-                row_indices,
-                masks,
-                drafts: None,
-            })?;
+            let rows_of =
+                Assignment { slots: &slots, forced, known: true, row_indices, masks, ..Default::default() };
+            workspace.assign_rows(&rows_of)?;
             let step = workspace.fix(&StepInput::of(&rows))?;
             workspace.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
             all.write_from(row, workspace.results.outputs(end - row)?);
@@ -129,9 +120,7 @@ impl KnownTokens<'_> {
         }
         Ok(all)
     }
-}
 
-impl<'a> KnownTokens<'a> {
     /// Returns the request's state before the id at `index`; without a history if `bare`.
     fn state_before(&self, index: usize, bare: bool, history_growth: usize) -> InitialState<'a> {
         let (prompt, output) = self.ids[..index].split_at(self.prompt_len.min(index));

@@ -148,9 +148,12 @@ impl Step<'_> {
     ) -> crate::Result<()> {
         let Some(begun) = begun else { return Ok(()) };
         let runtime = &*workspace.runtime;
-        if let Begin::Verify(of) = &self.begin {
-            // SAFETY: the creator of the drafts' columns guarantees these.
-            unsafe { self.batch(workspace).link(runtime, of) }?;
+        if let Begin::Verify(of) = &self.begin
+            && let Some(links) = self.batch(workspace).draft_rows().links(&of.addresses, of.requests.start)
+        {
+            // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The creator of the
+            // drafts' columns guarantees these.
+            unsafe { tuning::parents_of_links(of.requests.len()).enqueue(runtime, &links) }?;
         }
         // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes
         // suffice for the rows and requests that `check` compared, and for the paths that `fix` did. The
@@ -188,7 +191,7 @@ impl Step<'_> {
         self.launch_source(workspace, step)?;
         let by_logits = begun.zip(self.judged_by_logits(step, needs));
         let has_probabilities =
-            by_logits.is_none() && self.launch_probabilities(workspace, batch, begun, step, needs)?;
+            by_logits.is_none() && self.launch_probabilities(batch, begun, step, needs)?;
 
         let (needs_of_rows, sums_judged) = (needs, self.sums_judged(step, needs));
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
@@ -243,7 +246,7 @@ impl Step<'_> {
         if let Some((begun, (of, judgement))) = by_logits {
             let surveyed = (needs_of_rows, Some(step));
             // SAFETY: as above. The rows have no edits, and the survey summed them if they have no filters.
-            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, surveyed) }?;
+            unsafe { batch.judge((begun, of), judgement, row_type, surveyed) }?;
         }
         let finish = tuning::finish_step(device, row_type, needs, step, by_logits.is_none());
         // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a
@@ -258,11 +261,19 @@ impl Step<'_> {
 
     /// Returns the argument of the kernels that make the requests of rows after drafts, if the rows are such.
     fn begun(&self, workspace: &Workspace, step: &abi::Step) -> Option<DraftStep> {
-        let batch = self.batch(workspace);
+        let (batch, requests) = (self.batch(workspace), &workspace.requests);
         match &self.begin {
             Begin::Nothing => None,
-            Begin::Verify(of) => Some(batch.verified(step, of, &workspace.requests, &workspace.results)),
-            Begin::Propose(paths) => Some(batch.proposed(step, paths, &workspace.requests)),
+            Begin::Verify(of) => {
+                let [path, accepted] = workspace.results.walks(step);
+                let (firsts, addresses) =
+                    ((of.first_row, of.requests.start), [batch.slots(), path, accepted]);
+                let rows = batch.draft_rows();
+                Some(rows.argument(step, &of.addresses, requests, of.rule, firsts, addresses))
+            }
+            Begin::Propose(paths) => {
+                Some(batch.draft_rows().propose(step, paths, requests, batch.rule(), batch.slots()))
+            }
         }
     }
 
@@ -296,27 +307,25 @@ impl Step<'_> {
     /// returns whether there are some.
     fn launch_probabilities(
         &self,
-        workspace: &Workspace,
         batch: &RowBatch,
         begun: Option<&DraftStep>,
         step: &abi::Step,
         needs: StepFeatures,
     ) -> crate::Result<bool> {
-        let (runtime, device, row_type) =
-            (&*workspace.runtime, &workspace.device, (self.terms.kind, self.dtype));
+        let row_type = (self.terms.kind, self.dtype);
         if let (Begin::Verify(of), Some(begun)) = (&self.begin, begun)
             && let Some(judgement) = of.rule.judgement()
         {
             // SAFETY: the conditions of `begin_drafts` hold here too, and the kernels before have made the
             // rows' requests and stamped their edits.
-            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, (needs, None)) }?;
+            unsafe { batch.judge((begun, of), judgement, row_type, (needs, None)) }?;
             return Ok(true);
         }
         let Some(probs) = batch.proposals.as_ref().and_then(|drawn| drawn.probs.as_ref()) else {
             return Ok(false);
         };
         // SAFETY: as above.
-        unsafe { probs.write(runtime, device, row_type, step, needs) }?;
+        unsafe { probs.write(row_type, step, needs) }?;
         Ok(true)
     }
 }

@@ -14,13 +14,11 @@ use crate::driver::runtime::{Message, Messenger, Runtime};
 use crate::error::Error;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
+use crate::pipeline::windows::RESULTS_OFFSET;
 use crate::pipeline::workspace::Workspace;
 
 /// Parts of rows, and what is said of results, begin at multiples of this many bytes.
 pub(super) const ALIGNMENT: usize = 256;
-
-/// Where results begin in a message, after the header of a window.
-pub(super) const RESULTS_OFFSET: usize = size_of::<abi::WindowHeader>().next_multiple_of(ALIGNMENT);
 
 /// How often a wait asks whether it is to go on.
 const LOOK: Duration = Duration::from_millis(20);

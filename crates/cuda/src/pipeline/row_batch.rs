@@ -18,14 +18,11 @@ use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, Slot};
-use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::tuning;
 use crate::pipeline::assignment::{Assignment, DraftShape, Shape, WorkspaceLimits};
-use crate::pipeline::draft_rows::{DraftCounts, DraftPaths, DraftRows, DraftRule, StepDrafts};
+use crate::pipeline::draft_rows::{DraftCounts, DraftRows, DraftRule, StepDrafts};
 use crate::pipeline::judged_rows::Trees;
 use crate::pipeline::proposals::{DraftBatchLimits, Proposals};
-use crate::pipeline::results::Results;
 use crate::pipeline::row_lists::RowLists;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_table::Requests;
@@ -400,41 +397,6 @@ impl RowBatch {
         self.drafts.as_ref().expect("a step of drafts is fixed after these were assigned")
     }
 
-    /// Returns the argument of the kernels that begin and end a step which verifies drafts.
-    ///
-    /// # Panics
-    /// If no drafts were ever assigned.
-    pub(crate) fn verified(
-        &self,
-        step: &abi::Step,
-        drafts: &StepDrafts,
-        requests: &Requests,
-        results: &Results,
-    ) -> DraftStep {
-        let [path, accepted] = results.walks(step);
-        let firsts = (drafts.first_row, drafts.requests.start);
-        let addresses = [self.slots(), path, accepted];
-        self.draft_rows().argument(step, &drafts.addresses, requests, drafts.rule, firsts, addresses)
-    }
-
-    /// Returns the argument of the kernel that begins a step over rows of a draft model.
-    pub(crate) fn proposed(&self, step: &abi::Step, paths: &DraftPaths, requests: &Requests) -> DraftStep {
-        self.draft_rows().propose(step, paths, requests, self.rule(), self.slots())
-    }
-
-    /// Enqueues the kernel that makes parents of the links of drafts, if they have some.
-    ///
-    /// # Safety
-    /// As for [`Runtime::launch`]. The creator of the drafts guarantees the links.
-    pub(crate) unsafe fn link(&self, runtime: &dyn Runtime, drafts: &StepDrafts) -> crate::Result<()> {
-        let requests = drafts.requests.clone();
-        let links = self.draft_rows().links(&drafts.addresses, requests.start);
-        // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The caller
-        // guarantees the rest.
-        let enqueue = |links| unsafe { tuning::parents_of_links(requests.len()).enqueue(runtime, &links) };
-        links.map_or(Ok(()), enqueue)
-    }
-
     /// Enqueues the judgement of drafts by probabilities. `draft_step` is the argument of the kernels that
     /// begin and end the step; its rows need `needs`. `surveyed`: the step whose rows of logits were surveyed
     /// for it.
@@ -443,7 +405,6 @@ impl RowBatch {
     /// As for [`JudgedRows::judge`], or of surveyed rows for [`JudgedRows::judge_surveyed`].
     pub(crate) unsafe fn judge(
         &self,
-        (runtime, device): (&dyn Runtime, &DeviceLimits),
         (draft_step, drafts): (&DraftStep, &StepDrafts),
         judgement: Judgement,
         row_type: (Kind, Dtype),
@@ -459,9 +420,9 @@ impl RowBatch {
         let judged = self.draft_rows().judged();
         match surveyed {
             // SAFETY: the caller guarantees what the functions require.
-            None => unsafe { judged.judge(runtime, device, &trees, judgement, needs) },
+            None => unsafe { judged.judge(&trees, judgement, needs) },
             // SAFETY: as above.
-            Some(step) => unsafe { judged.judge_surveyed(runtime, device, &trees, judgement, (step, needs)) },
+            Some(step) => unsafe { judged.judge_surveyed(&trees, judgement, (step, needs)) },
         }
     }
 
