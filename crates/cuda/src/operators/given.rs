@@ -1,15 +1,12 @@
 //! Logprobs of given ids over given sets, entropies, and the gradient of both, by the kernels of
 //! `given_logprobs.cu`: a block takes a row, so a call is one launch without scratch memory.
 
-use std::sync::Arc;
-
 use gumball_spec::{Error, Kind, Result, TILE};
 
 use super::params::{Numbers, PerRow};
 use super::softmax::check_temperature;
-use super::{check_column, check_out, check_rows};
+use super::{Operators, check_column, check_out, check_rows};
 use crate::abi::{self, WEIGHED_NUMBERS, given_flags};
-use crate::driver::runtime::Runtime;
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS, SIGNED};
 use crate::memory::rows::{MaskRows, Rows, RowsOut};
@@ -51,70 +48,84 @@ pub struct LossDerivatives<'b> {
     pub of_entropies: Option<DeviceSlice<'b>>,
 }
 
-/// Enqueues the logprobs; see [`super::Operators::logprobs`].
-pub(super) fn logprobs(
-    runtime: &Arc<dyn Runtime>,
-    rows: &Rows<'_>,
-    tokens: &GivenTokens<'_>,
-    out: &GivenLogprobs<'_>,
-) -> Result<()> {
-    let argument = argument(rows, tokens)?;
-    check_column("logprobs", Some(&out.logprobs), FLOATS, rows.rows * tokens.width)?;
-    check_column("entropies", out.entropies.as_ref(), FLOATS, rows.rows)?;
-    check_column("weighed", out.weighed.as_ref(), FLOATS, rows.rows * WEIGHED_NUMBERS as usize)?;
-    let at = |column: Option<DeviceSlice<'_>>| column.map_or(0, |column| column.address);
-    let argument = abi::GivenArgs {
-        logprobs: out.logprobs.address,
-        entropies: at(out.entropies),
-        weighed: at(out.weighed),
-        ..argument
-    };
-    if rows.rows == 0 {
-        return Ok(());
+impl Operators {
+    /// Enqueues the writing of the logprobs of given ids over given sets, and of the sets' entropies (L4), in
+    /// one launch. Allocates nothing.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of logits. `tokens`, `out`: what their fields say. An id that is none of the vocabulary
+    /// has the logprob -inf.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
+    ///   from these.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    pub fn logprobs(&self, rows: &Rows<'_>, tokens: &GivenTokens<'_>, out: &GivenLogprobs<'_>) -> Result<()> {
+        let argument = argument(rows, tokens)?;
+        check_column("logprobs", Some(&out.logprobs), FLOATS, rows.rows * tokens.width)?;
+        check_column("entropies", out.entropies.as_ref(), FLOATS, rows.rows)?;
+        check_column("weighed", out.weighed.as_ref(), FLOATS, rows.rows * WEIGHED_NUMBERS as usize)?;
+        let at = |column: Option<DeviceSlice<'_>>| column.map_or(0, |column| column.address);
+        let argument = abi::GivenArgs {
+            logprobs: out.logprobs.address,
+            entropies: at(out.entropies),
+            weighed: at(out.weighed),
+            ..argument
+        };
+        if rows.rows == 0 {
+            return Ok(());
+        }
+        let launch = tuning::given_logprobs(rows.rows, argument.tiles, rows.dtype);
+        // SAFETY: the creators of rows, sets and columns guarantee their memory, whose types and lengths were
+        // checked.
+        Ok(unsafe { launch.enqueue(&*self.passes.runtime, &argument) }?)
     }
-    let launch = tuning::given_logprobs(rows.rows, argument.tiles, rows.dtype);
-    // SAFETY: the creators of rows, sets and columns guarantee their memory, whose types and lengths were
-    // checked.
-    Ok(unsafe { launch.enqueue(&**runtime, &argument) }?)
-}
 
-/// Enqueues the gradient; see [`super::Operators::logprobs_gradient`].
-pub(super) fn gradient(
-    runtime: &Arc<dyn Runtime>,
-    from: Option<&Rows<'_>>,
-    to: &RowsOut<'_>,
-    tokens: &GivenTokens<'_>,
-    by: &LossDerivatives<'_>,
-) -> Result<()> {
-    let rows = from.unwrap_or(to.rows());
-    check_out(rows, to)?;
-    let (dtype, allowed) = (to.rows().dtype, rows.dtype);
-    if dtype != allowed {
-        return Err(Error::out_of_range(
-            "out.dtype",
-            dtype.name(),
-            format!("{}, as the logits", allowed.name()),
-        ));
+    /// Enqueues the writing of the derivatives of a loss by logits (L5), in one launch. Allocates nothing.
+    ///
+    /// # Shapes and units
+    /// `from`: R rows of logits; `None`: the logits lie in `to` and are replaced. `to`: R rows of the logits'
+    /// type. `by`: as its fields say.
+    ///
+    /// # Errors
+    /// - The errors of [`Operators::logprobs`].
+    pub fn logprobs_gradient(
+        &self,
+        from: Option<&Rows<'_>>,
+        to: &RowsOut<'_>,
+        tokens: &GivenTokens<'_>,
+        by: &LossDerivatives<'_>,
+    ) -> Result<()> {
+        let rows = from.unwrap_or(to.rows());
+        check_out(rows, to)?;
+        let (dtype, allowed) = (to.rows().dtype, rows.dtype);
+        if dtype != allowed {
+            return Err(Error::out_of_range(
+                "out.dtype",
+                dtype.name(),
+                format!("{}, as the logits", allowed.name()),
+            ));
+        }
+        let argument = argument(rows, tokens)?;
+        check_column("weighed", Some(&by.weighed), FLOATS, rows.rows * WEIGHED_NUMBERS as usize)?;
+        check_column("of_logprobs", Some(&by.of_logprobs), FLOATS, rows.rows * tokens.width)?;
+        check_column("of_entropies", by.of_entropies.as_ref(), FLOATS, rows.rows)?;
+        let argument = abi::GivenArgs {
+            out: to.rows().address,
+            out_stride: to.rows().stride as u64,
+            weighed: by.weighed.address,
+            of_logprobs: by.of_logprobs.address,
+            of_entropies: by.of_entropies.map_or(0, |column| column.address),
+            ..argument
+        };
+        if rows.rows == 0 {
+            return Ok(());
+        }
+        let launch = tuning::given_gradient(rows.rows, argument.tiles, rows.dtype);
+        // SAFETY: as above; the written rows are the rows that are read, or do not overlap them, and no other
+        // code uses them.
+        Ok(unsafe { launch.enqueue(&*self.passes.runtime, &argument) }?)
     }
-    let argument = argument(rows, tokens)?;
-    check_column("weighed", Some(&by.weighed), FLOATS, rows.rows * WEIGHED_NUMBERS as usize)?;
-    check_column("of_logprobs", Some(&by.of_logprobs), FLOATS, rows.rows * tokens.width)?;
-    check_column("of_entropies", by.of_entropies.as_ref(), FLOATS, rows.rows)?;
-    let argument = abi::GivenArgs {
-        out: to.rows().address,
-        out_stride: to.rows().stride as u64,
-        weighed: by.weighed.address,
-        of_logprobs: by.of_logprobs.address,
-        of_entropies: by.of_entropies.map_or(0, |column| column.address),
-        ..argument
-    };
-    if rows.rows == 0 {
-        return Ok(());
-    }
-    let launch = tuning::given_gradient(rows.rows, argument.tiles, rows.dtype);
-    // SAFETY: as above; the written rows are the rows that are read, or do not overlap them, and no other
-    // code uses them.
-    Ok(unsafe { launch.enqueue(&**runtime, &argument) }?)
 }
 
 /// Checks rows and tokens; returns what the kernels' arguments have in common.

@@ -32,7 +32,7 @@ use gumball_spec::{Error, Result};
 use crate::abi::dtype::{ColumnType, Dtype};
 use crate::driver::runtime::Runtime;
 use crate::memory::columns::DeviceSlice;
-use crate::memory::rows::{MaskRows, Rows, RowsOut};
+use crate::memory::rows::{Rows, RowsOut};
 use crate::operators::draft_trees::{DraftTrees, Judged};
 use crate::operators::judge::Judge;
 use crate::operators::softmax::Softmax;
@@ -62,98 +62,6 @@ impl Operators {
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         Self { passes: Passes::new(runtime), softmax: None, judge: None }
-    }
-
-    /// Writes the radius of each row (L7): that of the token that [`Operators::sample`] draws.
-    ///
-    /// # Shapes and units
-    /// `rows`: R rows of logits. `params`, `draws`: columns of length R or 1; a radius must be known of the
-    /// parameters. `size`: that of edits. `radii`: R numbers, f32.
-    ///
-    /// # Errors
-    /// The errors of [`Operators::sample`].
-    ///
-    /// If an error is returned, nothing was enqueued, unless the device failed.
-    pub fn radii(
-        &mut self,
-        rows: &Rows<'_>,
-        params: &RowParams<'_>,
-        draws: &Draws<'_>,
-        size: f32,
-        radii: &DeviceSlice<'_>,
-    ) -> Result<()> {
-        self.passes.radii(rows, params, draws, size, radii)
-    }
-
-    /// Writes the raw logprob and the rank of one token of each row, as steps report them of forced tokens.
-    ///
-    /// # Shapes and units
-    /// `rows`: R rows of either kind. `tokens`: R integers, or one for all rows, of i32 or i64. `out`:
-    /// columns of length R. A token of -1, and one that is no id of the vocabulary, has the logprob -inf and
-    /// the rank 0; the latter also the status [`NO_ID`](gumball_spec::Status::NO_ID). Rows of such tokens are
-    /// not read.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
-    ///   from these.
-    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
-    ///
-    /// If an error is returned, nothing was enqueued, unless the device failed.
-    pub fn selected_logprobs(
-        &mut self,
-        rows: &Rows<'_>,
-        tokens: &DeviceSlice<'_>,
-        out: &SelectedLogprobs<'_>,
-    ) -> Result<()> {
-        self.passes.selected_logprobs(rows, tokens, out)
-    }
-
-    /// Enqueues the writing of the logprobs of given ids over given sets, and of the sets' entropies (L4), in
-    /// one launch. Allocates nothing.
-    ///
-    /// # Shapes and units
-    /// `rows`: R rows of logits. `tokens`, `out`: what their fields say. An id that is none of the vocabulary
-    /// has the logprob -inf.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
-    ///   from these.
-    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
-    pub fn logprobs(&self, rows: &Rows<'_>, tokens: &GivenTokens<'_>, out: &GivenLogprobs<'_>) -> Result<()> {
-        given::logprobs(&self.passes.runtime, rows, tokens, out)
-    }
-
-    /// Enqueues the writing of the derivatives of a loss by logits (L5), in one launch. Allocates nothing.
-    ///
-    /// # Shapes and units
-    /// `from`: R rows of logits; `None`: the logits lie in `to` and are replaced. `to`: R rows of the logits'
-    /// type. `by`: as its fields say.
-    ///
-    /// # Errors
-    /// - The errors of [`Operators::logprobs`].
-    pub fn logprobs_gradient(
-        &self,
-        from: Option<&Rows<'_>>,
-        to: &RowsOut<'_>,
-        tokens: &GivenTokens<'_>,
-        by: &LossDerivatives<'_>,
-    ) -> Result<()> {
-        given::gradient(&self.passes.runtime, from, to, tokens, by)
-    }
-
-    /// Enqueues the packing of sets, in two launches: how many ids each has, then each one's ids, ascending,
-    /// or, of a set with more ids than words, its words. Allocates nothing.
-    ///
-    /// # Shapes and units
-    /// `sets`: R bitmasks, whose address, width and stride are multiples of 16 bytes. `packed`: R (1 + width)
-    /// words, of which the last are not written unless every set has as many ids as words.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
-    ///   from these.
-    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
-    pub fn pack_kept(&self, sets: &MaskRows<'_>, packed: &DeviceSlice<'_>) -> Result<()> {
-        packed::pack_kept(&self.passes.runtime, sets, packed)
     }
 
     /// Enqueues the judgement of trees of drafts, chains among them; see [`Judge::enqueue`].

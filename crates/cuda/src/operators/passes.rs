@@ -9,7 +9,8 @@ use gumball_spec::{Result, TILE, Widths};
 use super::params::PreparedRows;
 use super::scratch::{Piece, Scratch};
 use crate::abi::{
-    self, ParamColumns, Params, Request, RowCut, RowRace, Slot, State, TileRecord, flags, from_columns_flags,
+    self, ParamColumns, Params, Request, RowCut, RowRace, Slot, State, TileRecord, TileSum, flags,
+    from_columns_flags,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
@@ -96,6 +97,14 @@ impl Passes {
             flags: flags::SLOT_IS_ROW,
             ..abi::Step::default()
         }
+    }
+
+    /// Returns such an argument of a step whose survey sums weights for logprobs, in memory that this reserves.
+    pub fn step_with_logprob_sums(&mut self, rows: &Rows<'_>, plan: &Plan) -> Result<abi::Step> {
+        let bytes = plan.rows * plan.tiles * size_of::<TileSum>();
+        self.scratch.reserve(&[(Piece::LogprobSums, bytes)])?;
+        let logprob_sums = self.scratch.at(Piece::LogprobSums);
+        Ok(abi::Step { logprob_sums, ..self.step(rows, plan, false) })
     }
 
     /// Enqueues the kernel that makes the requests of `count` rows, beginning with output `first`.

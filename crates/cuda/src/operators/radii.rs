@@ -2,19 +2,26 @@
 //! that from the step's outputs.
 
 use gumball_spec::layout::Layout;
-use gumball_spec::{Result, TILE, Widths};
+use gumball_spec::{Result, Widths};
 
-use super::check_column;
 use super::params::{Draws, RowParams};
-use super::passes::Passes;
-use super::scratch::Piece;
-use crate::abi::{self, SelectedTokens, TileSum};
+use super::{Operators, check_column};
+use crate::abi::{self, SelectedTokens};
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS};
 use crate::memory::rows::Rows;
 
-impl Passes {
-    /// Writes the radius of each row; see [`Operators::radii`](super::Operators::radii).
+impl Operators {
+    /// Writes the radius of each row (L7): that of the token that [`Operators::sample`] draws.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of logits. `params`, `draws`: columns of length R or 1; a radius must be known of the
+    /// parameters. `size`: that of edits. `radii`: R numbers, f32.
+    ///
+    /// # Errors
+    /// The errors of [`Operators::sample`].
+    ///
+    /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn radii(
         &mut self,
         rows: &Rows<'_>,
@@ -31,12 +38,10 @@ impl Passes {
         if rows.rows == 0 {
             return Ok(());
         }
-        let plan = self.plan(rows, rows.rows, &prepared);
-        self.reserve(rows, &plan)?;
-        let sums = plan.rows * rows.vocab.div_ceil(TILE) * size_of::<TileSum>();
-        self.scratch.reserve(&[(Piece::LogprobSums, sums)])?;
-        let step =
-            abi::Step { logprob_sums: self.scratch.at(Piece::LogprobSums), ..self.step(rows, &plan, false) };
+        let passes = &mut self.passes;
+        let plan = passes.plan(rows, rows.rows, &prepared);
+        passes.reserve(rows, &plan)?;
+        let step = passes.step_with_logprob_sums(rows, &plan)?;
         for first in (0..rows.rows).step_by(plan.rows) {
             let count = plan.rows.min(rows.rows - first);
             let step = abi::Step {
@@ -44,9 +49,9 @@ impl Passes {
                 rows: count as u32,
                 ..step
             };
-            self.prepare(&prepared.columns, first, count)?;
-            let step = self.survey(rows, &plan, step)?;
-            self.finish(rows, &plan, &step)?;
+            passes.prepare(&prepared.columns, first, count)?;
+            let step = passes.survey(rows, &plan, step)?;
+            passes.finish(rows, &plan, &step)?;
             let layout = Layout { rows: count, widths: Widths::default() };
             let section = |start: usize| step.outputs + (start * size_of::<u32>()) as u64;
             // The kernel copies the section `logprobs`; so the outputs begin earlier for it by the sections
@@ -63,7 +68,7 @@ impl Passes {
             // SAFETY: the step has written the outputs, whose layout is that of `count` rows; of
             // `write_selected` no other memory is read, and the creator of `radii` guarantees what it writes,
             // whose type and length were checked.
-            unsafe { write.enqueue(&*self.runtime, &selected) }?;
+            unsafe { write.enqueue(&*passes.runtime, &selected) }?;
         }
         Ok(())
     }

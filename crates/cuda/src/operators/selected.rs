@@ -4,13 +4,11 @@
 //! they say of forced tokens, and `write_selected` copies logprobs, ranks and statuses to the caller's
 //! memory.
 
-use gumball_spec::{LogprobMode, LogprobsParams, Result, SamplingParams, TILE};
+use gumball_spec::{LogprobMode, LogprobsParams, Result, SamplingParams};
 
-use super::check_column;
 use super::params::{Numbers, PreparedRows};
-use super::passes::Passes;
-use super::scratch::Piece;
-use crate::abi::{self, ParamColumns, SelectedTokens, TileSum, selected_flags};
+use super::{Operators, check_column};
+use crate::abi::{self, ParamColumns, SelectedTokens, selected_flags};
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS, SIGNED, WORDS};
 use crate::memory::rows::Rows;
@@ -34,9 +32,21 @@ fn params() -> SamplingParams {
     SamplingParams { temperature: 0.0, logprobs: Some(logprobs), ..SamplingParams::default() }
 }
 
-impl Passes {
-    /// Writes the logprobs of selected tokens; see
-    /// [`Operators::selected_logprobs`](super::Operators::selected_logprobs).
+impl Operators {
+    /// Writes the raw logprob and the rank of one token of each row, as steps report them of forced tokens.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of either kind. `tokens`: R integers, or one for all rows, of i32 or i64. `out`:
+    /// columns of length R. A token of -1, and one that is no id of the vocabulary, has the logprob -inf and
+    /// the rank 0; the latter also the status [`NO_ID`](gumball_spec::Status::NO_ID). Rows of such tokens are
+    /// not read.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
+    ///   from these.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    ///
+    /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn selected_logprobs(
         &mut self,
         rows: &Rows<'_>,
@@ -54,12 +64,10 @@ impl Passes {
         }
         let base = request.params;
         let prepared = PreparedRows { columns: ParamColumns::default(), needs: StepFeatures::of(&base) };
-        let plan = self.plan(rows, count, &prepared);
-        self.reserve(rows, &plan)?;
-        let tiles = rows.vocab.div_ceil(TILE);
-        self.scratch.reserve(&[(Piece::LogprobSums, plan.rows * tiles * size_of::<TileSum>())])?;
-        let step =
-            abi::Step { logprob_sums: self.scratch.at(Piece::LogprobSums), ..self.step(rows, &plan, false) };
+        let passes = &mut self.passes;
+        let plan = passes.plan(rows, count, &prepared);
+        passes.reserve(rows, &plan)?;
+        let step = passes.step_with_logprob_sums(rows, &plan)?;
         let flags = if ids.is_64_bit { selected_flags::TOKENS_I64 } else { 0 }
             | if ids.per_row { 0 } else { selected_flags::ONE_TOKEN };
         for first in (0..count).step_by(plan.rows) {
@@ -79,7 +87,7 @@ impl Passes {
                 rows: count as u32,
                 vocab: rows.vocab as u32,
                 flags,
-                reserved: [0; 3],
+                ..SelectedTokens::default()
             };
             let step = abi::Step {
                 logits: step.logits + (first * rows.stride * rows.dtype.bytes()) as u64,
@@ -89,11 +97,11 @@ impl Passes {
             let [select, write] = tuning::selected_tokens(count);
             // SAFETY: the scratch memory has an element for each row. The columns' creators guarantee their
             // memory, whose types and lengths were checked.
-            unsafe { select.enqueue(&*self.runtime, &selected) }?;
-            let step = self.survey(rows, &plan, step)?;
-            self.finish(rows, &plan, &step)?;
+            unsafe { select.enqueue(&*passes.runtime, &selected) }?;
+            let step = passes.survey(rows, &plan, step)?;
+            passes.finish(rows, &plan, &step)?;
             // SAFETY: as above. The step has written the outputs, whose layout is that of `count` rows.
-            unsafe { write.enqueue(&*self.runtime, &selected) }?;
+            unsafe { write.enqueue(&*passes.runtime, &selected) }?;
         }
         Ok(())
     }
