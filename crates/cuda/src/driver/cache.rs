@@ -270,6 +270,8 @@ mod places;
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
     use crate::driver::ahead::Destination;
 
@@ -281,10 +283,24 @@ mod tests {
         cache.folder().unwrap().join(key(name).file())
     }
 
-    fn scratch(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("gumball-cache-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        folder
+    /// Returns a folder that goes with the first value, and that does not exist yet.
+    fn scratch() -> (TempDir, PathBuf) {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("kernels");
+        (temporary, folder)
+    }
+
+    /// Cuts a file at each length, and flips a bit of each of its bytes; calls `check` with each damage.
+    fn damage(path: &Path, mut check: impl FnMut(&str)) {
+        let whole = fs::read(path).unwrap();
+        for place in 0..whole.len() {
+            fs::write(path, &whole[..place]).unwrap();
+            check(&format!("cut at {place}"));
+            let mut bytes = whole.clone();
+            bytes[place] ^= 0x40;
+            fs::write(path, bytes).unwrap();
+            check(&format!("flipped at {place}"));
+        }
     }
 
     fn get(cache: &Cache, name: &str, value: &[u8]) -> (Vec<u8>, bool) {
@@ -298,41 +314,30 @@ mod tests {
 
     #[test]
     fn an_entry_is_made_once_and_belongs_to_its_key() {
-        let folder = scratch("once");
+        let (_temporary, folder) = scratch();
         let cache = Cache::at(&folder);
         assert_eq!(get(&cache, "a", b"1"), (b"1".to_vec(), true));
         assert_eq!(get(&cache, "a", b"2"), (b"1".to_vec(), false));
         assert_eq!(get(&cache, "b", b"3"), (b"3".to_vec(), true));
         fs::rename(path(&cache, "b"), path(&cache, "a")).unwrap();
         assert_eq!(get(&cache, "a", b"4"), (b"4".to_vec(), true), "another key's entry is none");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_damaged_entry_is_made_again() {
-        let folder = scratch("damaged");
+        let (_temporary, folder) = scratch();
         let cache = Cache::at(&folder);
         get(&cache, "a", b"12345678");
-        let path = path(&cache, "a");
-        let whole = fs::read(&path).unwrap();
-        for length in 0..whole.len() {
-            fs::write(&path, &whole[..length]).unwrap();
-            assert_eq!(get(&cache, "a", b"12345678"), (b"12345678".to_vec(), true), "cut at {length}");
-        }
-        for place in 0..whole.len() {
-            let mut bytes = whole.clone();
-            bytes[place] ^= 0x40;
-            fs::write(&path, bytes).unwrap();
-            assert_eq!(get(&cache, "a", b"12345678"), (b"12345678".to_vec(), true), "flipped at {place}");
-        }
+        damage(&path(&cache, "a"), |how| {
+            assert_eq!(get(&cache, "a", b"12345678"), (b"12345678".to_vec(), true), "{how}");
+        });
         assert!(!get(&cache, "a", b"").1);
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[cfg(unix)]
     #[test]
     fn those_who_start_together_make_an_entry_once() {
-        let folder = scratch("together");
+        let (_temporary, folder) = scratch();
         let makers = std::sync::atomic::AtomicU32::new(0);
         let make = || {
             makers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -346,12 +351,11 @@ mod tests {
         });
         assert_eq!(makers.into_inner(), 1);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left aside");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn many_writers_leave_one_whole_entry() {
-        let folder = scratch("many");
+        let (_temporary, folder) = scratch();
         let cache = Cache::at(&folder);
         let value = vec![7u8; 100_000];
         std::thread::scope(|scope| {
@@ -365,7 +369,6 @@ mod tests {
             }
         });
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left aside");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
@@ -390,7 +393,7 @@ mod tests {
     #[test]
     fn a_folder_or_entry_that_others_can_write_to_is_not_read() {
         use std::os::unix::fs::{PermissionsExt, symlink};
-        let folder = scratch("foreign");
+        let (_temporary, folder) = scratch();
         let cache = Cache::at(&folder);
         let set = |path: &Path, mode: u32| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -415,7 +418,6 @@ mod tests {
         symlink(&elsewhere, &path).unwrap();
         assert!(get(&cache, "a", b"6").1 && get(&cache, "a", b"7").1, "a link is not followed");
         assert_eq!(fs::read(&elsewhere).unwrap().last(), Some(&b'2'), "nor written through");
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[cfg(unix)]
@@ -461,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_device_gets_the_best_machine_code_that_it_runs() {
-        let folder = scratch("carried");
+        let (_temporary, folder) = scratch();
         for arch in [Arch::new(8, 0), Arch::new(8, 6), SM_90] {
             fill(&folder, arch);
         }
@@ -476,12 +478,12 @@ mod tests {
         assert_eq!(found(8, 9).as_deref(), Some("history_edits sm_86"));
         assert_eq!(found(9, 0).as_deref(), Some("history_edits sm_90"));
         assert_eq!((found(8, 7), found(10, 0), found(7, 5)), (None, None, None));
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_carried_folder_comes_before_the_cache() {
-        let (carried, own) = (scratch("before"), scratch("after"));
+        let (temporary, carried) = scratch();
+        let own = temporary.path().join("own");
         let cache = Cache::at(&own).with_carried(&carried);
         let key = Key::of(any_program(), SM_90);
         cache.keep(&key, b"own").unwrap();
@@ -490,27 +492,17 @@ mod tests {
         assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"history_edits sm_90"[..]));
         // A damaged file in the carried folder is ignored.
         let file = carried.join(key.file());
-        let whole = fs::read(&file).unwrap();
-        for length in 0..whole.len() {
-            fs::write(&file, &whole[..length]).unwrap();
-            assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]), "cut at {length}");
-        }
-        for place in 0..whole.len() {
-            let mut bytes = whole.clone();
-            bytes[place] ^= 0x10;
-            fs::write(&file, bytes).unwrap();
-            assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]), "flipped at {place}");
-        }
+        damage(&file, |how| {
+            assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]), "{how}");
+        });
         // So is one whose digest is right, and whose value cannot be expanded.
         fs::write(&file, key.encode(b"no LZMA")).unwrap();
         assert_eq!(cache.find(any_program(), SM_90).as_deref(), Some(&b"own"[..]));
-        fs::remove_dir_all(carried).unwrap();
-        fs::remove_dir_all(own).unwrap();
     }
 
     #[test]
     fn a_folder_that_is_named_must_have_the_devices_kernels() {
-        let folder = scratch("named");
+        let (_temporary, folder) = scratch();
         assert!(refusal(&naming(&folder), SM_90).contains("No such file"));
         fill(&folder, SM_90);
         assert_eq!(naming(&folder).carries(SM_90), Ok(true));
@@ -518,12 +510,11 @@ mod tests {
         let file = folder.join(Key::of(any_program(), SM_90).file());
         fs::rename(&file, folder.join("history_edits-sm_90-0123456789abcdef.bin")).unwrap();
         assert!(refusal(&naming(&folder), SM_90).contains("other sources"));
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_folder_that_comes_with_the_program_may_lack_kernels() {
-        let folder = scratch("brought");
+        let (_temporary, folder) = scratch();
         let cache = Cache::none().with_carried(&folder);
         assert_eq!(cache.notice(SM_90), None, "there is no folder");
         assert_eq!((cache.carries(SM_90), cache.find(any_program(), SM_90)), (Ok(false), None));
@@ -532,12 +523,11 @@ mod tests {
         assert!(
             cache.notice(Arch::new(8, 0)).is_some_and(|notice| notice.contains("no kernels that sm_80 runs"))
         );
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn kernels_of_other_sources_are_removed_from_a_folder_that_is_filled() {
-        let folder = scratch("others");
+        let (_temporary, folder) = scratch();
         fill(&folder, SM_90);
         let count = fs::read_dir(&folder).unwrap().count();
         let others = ["history_edits-sm_90-0123456789abcdef.bin", "gone_f32-sm_80-0123456789abcdef.bin"];
@@ -558,14 +548,13 @@ mod tests {
         assert!(Destination::Folder(&folder).missing(&[SM_90]).is_empty());
         assert_eq!(Destination::Folder(&folder).missing(&[SM_90, Arch::OLDEST]).len(), count);
         remove_others(&folder.join("none")).unwrap();
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[cfg(unix)]
     #[test]
     fn a_named_folder_that_others_can_write_to_is_refused() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = scratch("writable");
+        let (_temporary, folder) = scratch();
         let set = |path: &Path, mode: u32| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
@@ -581,6 +570,5 @@ mod tests {
         assert_eq!(naming(&folder).find(any_program(), SM_90), None, "anybody may have written the file");
         // What the program itself brings is trusted as the program is.
         assert!(Cache::none().with_carried(&folder).find(any_program(), SM_90).is_some());
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -129,11 +129,9 @@ impl Emulator {
     /// # Errors
     /// - [`Error::Call`] if the library lacks the counter.
     pub fn take_tile_reads(&self) -> Result<u64> {
-        // SAFETY: run.cpp defines the function with this type; it takes a number from a counter.
         let take: Symbol<'_, unsafe extern "C" fn() -> u64> =
-            unsafe { self.kernels.library.get(b"gumball_take_tile_reads") }
-                .map_err(|error| Error::call("dlsym", error))?;
-        // SAFETY: as above.
+            self.kernels.symbol("gumball_take_tile_reads")?;
+        // SAFETY: it takes a number from a counter.
         Ok(unsafe { take() })
     }
 
@@ -144,11 +142,8 @@ impl Emulator {
     /// # Errors
     /// - [`Error::Call`] if the library lacks the function.
     pub fn set_drift(&self, seed: u64) -> Result<()> {
-        // SAFETY: run.cpp defines the function with this type; it stores a number.
-        let set: Symbol<'_, unsafe extern "C" fn(u64)> =
-            unsafe { self.kernels.library.get(b"gumball_set_drift") }
-                .map_err(|error| Error::call("dlsym", error))?;
-        // SAFETY: as above.
+        let set: Symbol<'_, unsafe extern "C" fn(u64)> = self.kernels.symbol("gumball_set_drift")?;
+        // SAFETY: it stores a number.
         unsafe { set(seed) };
         Ok(())
     }
@@ -391,10 +386,10 @@ impl Messenger for Mail {
 }
 
 impl LoadedKernels {
-    fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
-        // SAFETY: the library is built from the kernels' sources; callers name its functions with their
-        // types.
-        unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
+    fn symbol<T>(&self, name: &str) -> Result<Symbol<'_, T>> {
+        // SAFETY: the library is built from the kernels' sources and run.cpp; callers name its functions with
+        // their types.
+        unsafe { self.library.get(name) }.map_err(|error| Error::call("dlsym", error))
     }
 
     /// Runs a launch, or an exchange of messages, to its end.
@@ -407,8 +402,8 @@ impl LoadedKernels {
             // SAFETY: the caller guarantees the messages.
             Op::Exchange(mailbox, send, receive) => return unsafe { mailbox.exchange(send, receive) },
         };
-        let function: Symbol<'_, *const c_void> = self.symbol(launch.kernel.name());
-        let run: Symbol<'_, Run> = self.symbol("gumball_run");
+        let function: Symbol<'_, *const c_void> = self.symbol(launch.kernel.name()).expect("built");
+        let run: Symbol<'_, Run> = self.symbol("gumball_run").expect("built");
         let Grid { blocks, threads, dynamic_smem_bytes, cluster, .. } = launch.grid;
         let shape = LaunchShape { blocks, threads, dynamic_smem_bytes, cluster: cluster.max(1) };
         // SAFETY: the function is a kernel of this library, which takes its argument by reference. The caller

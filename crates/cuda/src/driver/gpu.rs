@@ -84,12 +84,10 @@ impl Gpu {
             return Err(Error::Device { ordinal, reason });
         }
         let name = context.name().map_err(device)?;
-        let count = context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(device)?;
-        let shared = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
-        let shared = context.attribute(shared).map_err(device)?;
-        let block = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        let block = context.attribute(block).map_err(device)?;
-
+        let attribute = |of| context.attribute(of).map_err(device);
+        let count = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
+        let block = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         if !cache.carries(arch)? {
             Nvrtc::load()?;
         }

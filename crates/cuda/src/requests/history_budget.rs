@@ -35,13 +35,8 @@ impl HistoryBudget {
         Ok(Self { growths, rows: Vec::new(), granted: UNBOUNDED, left })
     }
 
-    /// Records how many more ids a slot's history can take from now on.
-    pub fn set(&mut self, slot: usize, growth: u64) {
-        self.set_all([(slot, growth)]);
-    }
-
-    /// Records how many more ids the histories of several slots can take from now on.
-    pub fn set_all(&mut self, growths: impl IntoIterator<Item = (usize, u64)>) {
+    /// Records how many more ids the histories of some slots can take from now on.
+    pub fn set(&mut self, growths: impl IntoIterator<Item = (usize, u64)>) {
         self.subtract_spent();
         growths.into_iter().for_each(|(slot, growth)| self.growths[slot] = growth);
         self.grant();
@@ -115,8 +110,7 @@ mod tests {
     #[test]
     fn steps_count_for_the_rows_they_were_enqueued_for() {
         let mut history_budget = HistoryBudget::new(4).unwrap();
-        history_budget.set(0, 3);
-        history_budget.set(2, 5);
+        history_budget.set([(0, 3), (2, 5)]);
         history_budget.assign(&[0, -1, 1]);
         history_budget.spend(2).unwrap();
         let message = history_budget.spend(2).unwrap_err().to_string();
@@ -129,7 +123,7 @@ mod tests {
         history_budget.assign(&[2, 1]);
         history_budget.spend(4).unwrap();
         assert!(history_budget.spend(1).is_err());
-        history_budget.set(2, 1);
+        history_budget.set([(2, 1)]);
         history_budget.spend(1).unwrap();
         history_budget.assign(&[1, 3, -1]);
         history_budget.spend(1_000_000).unwrap();

@@ -182,7 +182,7 @@ impl Requests {
         entry.on_device.logprob_id_count = request.logprob_ids.len() as u32;
         let growth = if entry.has_history() { history.growth as u64 } else { UNBOUNDED };
         self.requests.write(index * size_of::<Request>(), &[entry.on_device])?;
-        self.history_budget.set(index, growth);
+        self.history_budget.set([(index, growth)]);
         self.needs[index] = StepVariant::with_features(&params);
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Requests {
         let index = self.index(slot)?;
         let entry = &mut self.slots[index];
         *entry = SlotEntry { lists: std::mem::take(&mut entry.lists), ..SlotEntry::default() };
-        self.history_budget.set(index, UNBOUNDED);
+        self.history_budget.set([(index, UNBOUNDED)]);
         self.history_budget.retire(slot);
         self.needs[index] = NO_NEEDS;
         self.params.write(index * size_of::<Params>(), &[Params::default()])?;
@@ -318,7 +318,7 @@ impl Requests {
             let capacity = entry.on_device.history_capacity as usize;
             Some((slot, capacity.saturating_sub(length) as u64))
         });
-        self.history_budget.set_all(growths);
+        self.history_budget.set(growths);
     }
 
     fn index(&self, slot: Slot) -> Result<usize> {
