@@ -105,7 +105,7 @@ impl Gpu {
             name,
             context,
         };
-        Self::on_own_stream(Arc::new(device))
+        Self::on_own_stream(Arc::new(device), true)
     }
 
     /// Returns the device's architecture.
@@ -126,7 +126,7 @@ impl Gpu {
     /// # Errors
     /// - [`Error::Call`] if the driver has no stream or no page-locked memory to give.
     pub fn on_new_stream(&self) -> Result<Self> {
-        Ok(Self { has_clusters: self.has_clusters, ..Self::on_own_stream(Arc::clone(&self.device))? })
+        Self::on_own_stream(Arc::clone(&self.device), self.has_clusters)
     }
 
     /// Returns this device as one without clusters of blocks: steps and operators made on it take a block per
@@ -148,18 +148,18 @@ impl Gpu {
     pub unsafe fn on_stream(&self, stream: usize) -> Result<Self> {
         // SAFETY: the caller guarantees that the stream is of this context and lives long enough.
         let stream = unsafe { self.borrowed(stream) };
-        Ok(Self { has_clusters: self.has_clusters, ..Self::on(Arc::clone(&self.device), stream)? })
+        Self::on(Arc::clone(&self.device), stream, self.has_clusters)
     }
 
-    fn on_own_stream(device: Arc<OpenDevice>) -> Result<Self> {
+    fn on_own_stream(device: Arc<OpenDevice>, has_clusters: bool) -> Result<Self> {
         let stream = device.context.new_stream().map_err(failed("cuStreamCreate"))?;
-        Self::on(device, stream)
+        Self::on(device, stream, has_clusters)
     }
 
-    fn on(device: Arc<OpenDevice>, stream: Arc<CudaStream>) -> Result<Self> {
+    fn on(device: Arc<OpenDevice>, stream: Arc<CudaStream>, has_clusters: bool) -> Result<Self> {
         let own = Stream::new(stream)?;
         let streams = Arc::new(Mutex::new(Streams::new(Arc::clone(&own))?));
-        Ok(Self { device, own, streams, has_clusters: true })
+        Ok(Self { device, own, streams, has_clusters })
     }
 
     /// Returns the registers and the bytes of local memory that a thread of a kernel has. Loads the kernel if

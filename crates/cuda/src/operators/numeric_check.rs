@@ -11,8 +11,9 @@ use half::f16;
 use crate::abi::{NUMERIC_CHECK_THREADS, Sweep};
 use crate::driver::runtime::{Grid, Runtime};
 use crate::error::Result;
+use crate::launch::Launch;
 use crate::memory::buffer::Buffer;
-use crate::programs::kernels;
+use crate::programs::kernels::NUMERIC_CHECK;
 
 /// A definition's result for an input, as bits; `None` if the input is outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;
@@ -121,10 +122,9 @@ pub fn check(
             out: buffer.address(),
         };
         let blocks = (count as u32).div_ceil(NUMERIC_CHECK_THREADS);
-        let (kernel, grid) = (kernels::NUMERIC_CHECK.kernel(), Grid::new(blocks, NUMERIC_CHECK_THREADS));
-        // SAFETY: the kernel takes a `Sweep` and writes `count` words to `out`, whose buffer holds at least
-        // as many.
-        unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&sweep)) }?;
+        let launch = Launch::new(NUMERIC_CHECK.kernel(), Grid::new(blocks, NUMERIC_CHECK_THREADS));
+        // SAFETY: the kernel writes `count` words to `out`, whose buffer holds at least as many.
+        unsafe { launch.enqueue(&**runtime, &sweep) }?;
         buffer.read(0, &mut got[..count])?;
         match compare(definition, from, inputs.step, &got[..count]) {
             Ok(inside) => compared += inside,

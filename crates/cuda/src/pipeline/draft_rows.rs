@@ -279,7 +279,7 @@ pub(crate) struct DraftRows {
     /// What rows copy of the lists of their requests.
     lists: Buffer,
     /// The rows that drafts are judged by, once some were.
-    judged: Option<JudgedRows>,
+    pub judged: Option<JudgedRows>,
     /// The counts of the assignment: how many drafts each request has; or, with `is_proposed`, how many stand
     /// in front of each row.
     pub counts: Vec<u32>,
@@ -385,14 +385,6 @@ impl DraftRows {
         let start = self.lists.address();
         rows.iter_mut().filter(|row| row.lists > 0).for_each(|row| row.lists += start - 1);
         Ok(self.rows.write(0, &rows)?)
-    }
-
-    /// Makes sure that there is memory for the probabilities of `rows` rows, by which drafts are judged.
-    pub fn reserve_judged(&mut self, rows: usize, vocab: usize) -> Result<()> {
-        if self.judged.is_none() {
-            self.judged = Some(JudgedRows::new(&self.runtime, rows, vocab)?);
-        }
-        Ok(())
     }
 
     /// Returns the rows that drafts are judged by.

@@ -228,7 +228,7 @@ impl Workspace {
     fn count(&self, step: &StepTerms, needs: StepFeatures) {
         if step.of.is_none() {
             let served = step.variant.unwrap_or(self.rows().needed_variant());
-            self.requests.counters.count(needs.variant, served);
+            self.requests.count(needs.variant, served);
         }
     }
 

@@ -10,7 +10,6 @@
 use gumball_spec::Kind;
 use gumball_spec::verify::by_probabilities::Judgement;
 
-use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, draft_flags, exchange_flags, flags};
 use crate::launch::{head, tuning};
 use crate::pipeline::draft_rows::StepDrafts;
@@ -86,7 +85,16 @@ impl Step<'_> {
         let is_decided = needs.are_decided_in_shards(self.terms.kind);
         let swap_slots = if is_decided { 0 } else { shards.swap_slots };
         let shards = abi::ShardStep { swap_slots, ..*shards };
-        enqueue_shards(workspace, (self.terms.kind, self.dtype), needs, (&shards, begun.is_some()))?;
+        let (runtime, device, row_type) =
+            (&*workspace.runtime, &workspace.device, (self.terms.kind, self.dtype));
+        if shards.step.tiles > 0 {
+            let (argument, survey) = tuning::survey_shards(device, row_type, needs, &shards, begun.is_some());
+            // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes
+            // against the shape. The creator of `Rows` guarantees the logits.
+            unsafe { survey.enqueue(runtime, &argument) }?;
+        }
+        // SAFETY: as above.
+        unsafe { tuning::finish_shards(device, row_type, needs, &shards.step).enqueue(runtime, &shards) }?;
         if !is_decided && let Some(exchange) = &self.terms.exchange {
             // `history_edits` has run over all rows.
             let needs = StepFeatures { history: false, ..needs };
@@ -372,22 +380,4 @@ fn launch_head(workspace: &Workspace, head: &HeadLaunch, step: &abi::Step) -> cr
     // SAFETY: the head and the hidden states outlive enqueued work; `fix` checked the shapes. The kernels
     // before have made the rows' requests, of which those of a part of the vocabulary read nothing.
     unsafe { head::enqueue(&*workspace.runtime, &workspace.device, head.types, &argument, centroids) }
-}
-
-/// Launches the kernels that survey and finish a step's rows, of which each rank has a part.
-fn enqueue_shards(
-    workspace: &Workspace,
-    row_type: (Kind, Dtype),
-    needs: StepFeatures,
-    (shards, drafted): (&abi::ShardStep, bool),
-) -> crate::Result<()> {
-    let (runtime, device) = (&*workspace.runtime, &workspace.device);
-    if shards.step.tiles > 0 {
-        let (argument, survey) = tuning::survey_shards(device, row_type, needs, shards, drafted);
-        // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against
-        // the shape. The creator of `Rows` guarantees the logits.
-        unsafe { survey.enqueue(runtime, &argument) }?;
-    }
-    // SAFETY: as above.
-    unsafe { tuning::finish_shards(device, row_type, needs, &shards.step).enqueue(runtime, shards) }
 }

@@ -19,8 +19,9 @@ pub(crate) struct ProbabilityRows {
     softmax: Softmax,
     vocab: usize,
     rows: Buffer,
-    temperatures: Buffer,
-    statuses: Buffer,
+    /// Of the next steps' rows, and what the last softmax found in each row of logits.
+    pub temperatures: Buffer,
+    pub statuses: Buffer,
 }
 
 impl ProbabilityRows {
@@ -34,16 +35,6 @@ impl ProbabilityRows {
             softmax: Softmax::new(Arc::clone(runtime))?,
             vocab,
         })
-    }
-
-    /// Writes the temperatures of the next steps' rows, in stream order.
-    pub fn write_temperatures(&mut self, temperatures: &[f32]) -> Result<()> {
-        Ok(self.temperatures.write(0, temperatures)?)
-    }
-
-    /// Waits for the steps enqueued before, and reads what the last softmax found in each row of logits.
-    pub fn read_statuses(&self, statuses: &mut [u32]) -> Result<()> {
-        Ok(self.statuses.read(0, statuses)?)
     }
 
     /// Returns the first `count` rows.

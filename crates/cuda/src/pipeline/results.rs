@@ -98,7 +98,9 @@ impl Results {
         }
         assert!(self.limits.kept, "the workspace does not record kept sets");
         let sets = PackedSets::new(kept.len(), self.limits.vocab);
-        let start = self.packed_start(if words.is_empty() { self.limits.rows } else { kept.len() });
+        let rows = if words.is_empty() { self.limits.rows } else { kept.len() };
+        // The sets follow the outputs and walks of as many rows.
+        let start = self.walk_start(rows) / size_of::<u32>() + WALK_WORDS * rows;
         let from = if words.is_empty() { start } else { 0 };
         self.pack(sets, start)?;
         let at = |word: usize| word * size_of::<u32>();
@@ -112,11 +114,6 @@ impl Results {
         }
         sets.unpack(&read[start - from..], kept);
         Ok(())
-    }
-
-    /// Returns the word of the outputs that follows the outputs and walks of rows.
-    fn packed_start(&self, rows: usize) -> usize {
-        self.walk_start(rows) / size_of::<u32>() + WALK_WORDS * rows
     }
 
     /// Enqueues the kernels that pack the kept sets of the first rows, from a word of the outputs on.

@@ -21,7 +21,7 @@ use crate::abi::{self, DraftStep, Slot};
 use crate::driver::runtime::Runtime;
 use crate::pipeline::assignment::{Assignment, DraftShape, Shape, WorkspaceLimits};
 use crate::pipeline::draft_rows::{DraftCounts, DraftRows, DraftRule, StepDrafts};
-use crate::pipeline::judged_rows::Trees;
+use crate::pipeline::judged_rows::{JudgedRows, Trees};
 use crate::pipeline::proposals::{DraftBatchLimits, Proposals};
 use crate::pipeline::row_lists::RowLists;
 use crate::requests::prepared::Prepared;
@@ -183,8 +183,8 @@ impl RowBatch {
         if self.proposals.is_some() {
             return rows.assign_paths(requests, slots, drafts.counts, drafts.rule);
         }
-        if drafts.rule.judgement().is_some() {
-            rows.reserve_judged(self.limits.rows, self.limits.vocab)?;
+        if drafts.rule.judgement().is_some() && rows.judged.is_none() {
+            rows.judged = Some(JudgedRows::new(runtime, self.limits.rows, self.limits.vocab)?);
         }
         rows.assign(requests, slots, drafts)
     }

@@ -100,7 +100,8 @@ impl Workspace {
         if temperatures.len() != rows {
             return Err(Error::length("temperatures", temperatures.len(), format!("one per row, {rows}")));
         }
-        self.probability_rows.as_mut().expect("a workspace with a softmax").write_temperatures(temperatures)
+        let own = self.probability_rows.as_mut().expect("a workspace with a softmax");
+        Ok(own.temperatures.write(0, temperatures)?)
     }
 
     /// Waits for the steps enqueued before, and reads the [`gumball_spec::Status`] bits that the last one's
@@ -112,7 +113,8 @@ impl Workspace {
     /// # Panics
     /// If the workspace has no softmax, or capacity for fewer rows.
     pub fn read_softmax_statuses(&self, statuses: &mut [u32]) -> Result<()> {
-        self.probability_rows.as_ref().expect("a workspace with a softmax").read_statuses(statuses)
+        let own = self.probability_rows.as_ref().expect("a workspace with a softmax");
+        Ok(own.statuses.read(0, statuses)?)
     }
 
     /// Returns the workspace's capacity.
@@ -187,7 +189,7 @@ impl Workspace {
     /// Returns the most drafts that stand in front of an assigned row of a draft model.
     #[must_use]
     pub fn longest_path(&self) -> usize {
-        self.batches_of_drafts().map(RowBatch::longest_path).max().unwrap_or(0)
+        self.draft_batches.iter().flatten().map(RowBatch::longest_path).max().unwrap_or(0)
     }
 
     /// Makes a batch of rows of a draft model.
@@ -298,10 +300,6 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if the workspace has no such batch.
     pub fn proposals(&self, id: DraftBatchId) -> Result<&Proposals> {
         Ok(self.batch(Some(id))?.proposals.as_ref().expect("a batch of drafts"))
-    }
-
-    pub(crate) fn batches_of_drafts(&self) -> impl Iterator<Item = &RowBatch> {
-        self.draft_batches.iter().flatten()
     }
 
     /// Returns the argument of a step's kernels over the requests in the slots, without rows.

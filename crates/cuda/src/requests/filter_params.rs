@@ -63,10 +63,6 @@ fn reading_code(params: &SamplingParams, reading: Reading) -> u32 {
     }
 }
 
-fn are_prefixes(chain: &[Filter]) -> bool {
-    chain.iter().all(|filter| filter.kind().prefix)
-}
-
 /// Sorts filters that act jointly into the order of least work. Returns whether they act jointly in that
 /// order too; otherwise they act one after the other. A filter chain with other filters stays as it is and
 /// acts jointly.
@@ -79,7 +75,7 @@ fn are_prefixes(chain: &[Filter]) -> bool {
 /// whatever the nucleus is. Then top-p is second and jointly uses the mass of the whole row, which the survey
 /// sums.
 fn order_joint(chain: &mut [Filter], params: &SamplingParams, short: bool) -> bool {
-    if !are_prefixes(chain) {
+    if !chain.iter().all(|filter| filter.kind().prefix) {
         return true;
     }
     chain.sort_by_key(|filter| *filter != Filter::TopP);

@@ -10,6 +10,5 @@ mod logprob_params;
 pub(crate) mod prepared;
 mod request_buffers;
 pub(crate) mod request_table;
-mod step_counters;
 pub(crate) mod step_features;
 pub(crate) mod step_variant;

@@ -2,7 +2,7 @@
 //! that were run for them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gumball_spec::layout::Widths;
 use gumball_spec::verify::MAX_DRAFTS;
@@ -15,7 +15,6 @@ use crate::requests::history_budget::{HistoryBudget, UNBOUNDED};
 use crate::requests::logprob_params;
 use crate::requests::prepared::Prepared;
 use crate::requests::request_buffers::{History, RequestBuffers, RequestBuffersBuilder};
-use crate::requests::step_counters::StepCounters;
 use crate::requests::step_features::{StepFeatures, Variant};
 use crate::requests::step_variant::StepVariant;
 
@@ -109,7 +108,9 @@ pub struct Requests {
     pub(crate) history_budget: HistoryBudget,
     /// What [`Requests::needs_of`] returns of each slot.
     needs: Vec<(StepFeatures, StepVariant)>,
-    pub(crate) counters: StepCounters,
+    /// How many steps each finish kernel has run, and each named variant has served.
+    run: [AtomicU64; Variant::ALL.len()],
+    served: [AtomicU64; StepVariant::ALL.len()],
 }
 
 impl Requests {
@@ -129,7 +130,8 @@ impl Requests {
             builder: RequestBuffersBuilder::default(),
             history_budget: HistoryBudget::new(slots)?,
             needs: memory::filled(SLOTS, NO_NEEDS, slots)?,
-            counters: StepCounters::default(),
+            run: Default::default(),
+            served: Default::default(),
             runtime: Arc::clone(runtime),
             vocab,
             widths,
@@ -229,14 +231,6 @@ impl Requests {
         })
     }
 
-    /// Waits for the steps enqueued before, and returns the position of the request in a slot.
-    ///
-    /// # Errors
-    /// The errors of [`Requests::state`].
-    pub fn position(&self, slot: Slot) -> Result<u32> {
-        Ok(self.state(slot)?.position)
-    }
-
     /// Returns a step over the requests in the slots.
     pub(crate) fn step(&self, step: abi::Step) -> abi::Step {
         abi::Step {
@@ -295,17 +289,23 @@ impl Requests {
         usize::try_from(slot).map_or(slot == -1, |slot| self.history_budget.left_of(slot) >= ids)
     }
 
+    /// Counts a step that a finish kernel runs, and a named variant serves.
+    pub(crate) fn count(&self, run: Variant, served: StepVariant) {
+        self.run[run as usize].fetch_add(1, Ordering::Relaxed);
+        self.served[served as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns how many steps a variant has run: those enqueued or replayed in this workspace.
     #[must_use]
     pub fn steps_run(&self, variant: Variant) -> u64 {
-        self.counters.run[variant as usize].load(Ordering::Relaxed)
+        self.run[variant as usize].load(Ordering::Relaxed)
     }
 
     /// Returns how many steps a named variant has served: those reserved for replays of a host program's
     /// graph under the variant that was named, and all others under the smallest one that serves their rows.
     #[must_use]
     pub fn steps_served(&self, variant: StepVariant) -> u64 {
-        self.counters.served[variant as usize].load(Ordering::Relaxed)
+        self.served[variant as usize].load(Ordering::Relaxed)
     }
 
     /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not

@@ -79,28 +79,24 @@ impl StepVariant {
     /// Returns the variant's name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::NoFilter => "no_filter",
-            Self::MinP => "min_p",
-            Self::TopK => "top_k",
-            Self::TopKTopP => "top_k_top_p",
-            Self::TopP => "top_p",
-            Self::Edits => "edits",
-            Self::Full => "full",
-        }
+        self.words().0
     }
 
     /// Returns which requests the variant serves besides those of the variants before it, in words.
     #[must_use]
     pub fn serves(self) -> &'static str {
+        self.words().1
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::NoFilter => "greedy decoding, and sampling without filters",
-            Self::MinP => "min-p as the only filter",
-            Self::TopK => "chains that begin with top-k up to 320, without top-p",
-            Self::TopKTopP => "chains that begin with top-k up to 320, then top-p",
-            Self::TopP => "chains that begin with top-p; top-k and top-p jointly",
-            Self::Edits => "penalties, biases, bans, bitmasks, the token's logprob before filters",
-            Self::Full => "every request",
+            Self::NoFilter => ("no_filter", "greedy decoding, and sampling without filters"),
+            Self::MinP => ("min_p", "min-p as the only filter"),
+            Self::TopK => ("top_k", "chains that begin with top-k up to 320, without top-p"),
+            Self::TopKTopP => ("top_k_top_p", "chains that begin with top-k up to 320, then top-p"),
+            Self::TopP => ("top_p", "chains that begin with top-p; top-k and top-p jointly"),
+            Self::Edits => ("edits", "penalties, biases, bans, bitmasks, the token's logprob before filters"),
+            Self::Full => ("full", "every request"),
         }
     }
 

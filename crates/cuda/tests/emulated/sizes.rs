@@ -96,7 +96,7 @@ fn lines_of_masks_without_words_forbid_every_id() {
     assert_eq!(workspace.results().outputs(1).unwrap().token(0), -1);
     workspace.replay(&graph).unwrap();
     assert_eq!(workspace.results().outputs(1).unwrap().token(0), -1);
-    assert_eq!(workspace.requests().position(0).unwrap(), 0);
+    assert_eq!(workspace.requests().state(0).unwrap().position, 0);
     workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
     assert!(workspace.results().outputs(1).unwrap().token(0) >= 0);
 }
