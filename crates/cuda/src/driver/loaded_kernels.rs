@@ -135,18 +135,8 @@ impl LoadedKernels {
     /// multiprocessor and the most of a block, in bytes.
     pub fn new(context: Arc<CudaContext>, cache: Cache, arch: Arch, (shared, block): (i32, i32)) -> Self {
         let loaded = (0..Kernel::COUNT).map(|_| OnceLock::new()).collect();
-        let (clusters, loading) = (OnceLock::new(), Mutex::new(()));
-        Self {
-            context,
-            cache,
-            arch,
-            shared,
-            block,
-            loaded,
-            clusters,
-            loading,
-            compiling: AtomicUsize::new(0),
-        }
+        let (clusters, loading, compiling) = (OnceLock::new(), Mutex::new(()), AtomicUsize::new(0));
+        Self { context, cache, arch, shared, block, loaded, clusters, loading, compiling }
     }
 
     /// Returns a kernel; loads its program first if that is not loaded.

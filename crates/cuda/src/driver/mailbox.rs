@@ -5,13 +5,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
-use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Message};
+use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, LOOK, Message};
 use crate::error::{Error, Result};
-
-/// How often a wait asks whether it is to go on.
-const LOOK: Duration = Duration::from_millis(20);
 
 static GROUPS: LazyLock<Mutex<Groups>> = LazyLock::new(Mutex::default);
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -19,15 +19,14 @@ use cudarc::driver::sys::CUstreamCaptureStatus;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use libloading::Library;
 
-use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Meeting, Message, ProgramCommunicator};
+use crate::driver::runtime::{
+    GROUP_ID_BYTES, GroupId, Meeting, Message, ProgramCommunicator, received_while,
+};
 use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Error, Result, failed};
 
 /// The oldest version that is used, as the library encodes it: 2.18.
 const OLDEST: c_int = 21_800;
-
-/// How often a wait asks whether it is to go on.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// How often a full queue is looked at.
 const MOMENT: Duration = Duration::from_micros(50);
@@ -153,13 +152,9 @@ impl Nccl {
                 unsafe { (self.0.comm_abort)(comm) };
             }
         });
-        loop {
-            match joined.recv_timeout(LOOK) {
-                Ok(made) => return Ok(Communicator::new(self, context, made?)),
-                Err(RecvTimeoutError::Timeout) if goes_on() => {}
-                Err(_) => return Err(Error::call(call, "not all ranks came in time")),
-            }
-        }
+        let made = received_while(&joined, goes_on);
+        let made = made.ok_or_else(|| Error::call(call, "not all ranks came in time"))?;
+        Ok(Communicator::new(self, context, made?))
     }
 
     /// Checks that a communicator of the program is of a rank, of so many, on a device.

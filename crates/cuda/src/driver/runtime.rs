@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::abi::dtype::Dtype;
@@ -327,6 +328,21 @@ pub trait Messenger: fmt::Debug + Send + Sync {
     /// memory; waits for that as long.
     fn has_ended(&self, _patience: Duration) -> bool {
         true
+    }
+}
+
+/// How often a wait for other ranks asks whether it is to go on.
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
+
+/// Returns what another thread sends; `None` if it ends without, or `goes_on`, which is asked again and again,
+/// returns false before.
+pub(crate) fn received_while<T>(from: &Receiver<T>, goes_on: &mut dyn FnMut() -> bool) -> Option<T> {
+    loop {
+        match from.recv_timeout(LOOK) {
+            Ok(received) => return Some(received),
+            Err(RecvTimeoutError::Timeout) if goes_on() => {}
+            Err(_) => return None,
+        }
     }
 }
 

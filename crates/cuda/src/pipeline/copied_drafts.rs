@@ -17,7 +17,7 @@ use crate::pipeline::workspace::Workspace;
 #[derive(Clone, Debug)]
 pub struct DraftCopyLaunch<'b> {
     pub(crate) batch: DraftBatchId,
-    argument: DraftCopy,
+    pub(crate) argument: DraftCopy,
     memory: PhantomData<&'b ()>,
 }
 
@@ -55,11 +55,6 @@ impl<'b> DraftCopyLaunch<'b> {
             reserved: 0,
         };
         Ok(Self { batch, argument, memory: PhantomData })
-    }
-
-    /// Returns the number of rows for which it was fixed.
-    pub(crate) fn rows(&self) -> usize {
-        self.argument.rows as usize
     }
 
     pub(crate) fn launch(&self, workspace: &Workspace) -> crate::Result<()> {

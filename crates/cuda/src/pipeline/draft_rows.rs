@@ -60,16 +60,6 @@ impl DraftRule {
         }
     }
 
-    /// Returns whether rows are drawn from at temperature 0 whatever their requests say.
-    pub(crate) fn is_greedy(self) -> bool {
-        self == Self::Greedy
-    }
-
-    /// Returns whether drafts are judged as a block.
-    pub(crate) fn is_block(self) -> bool {
-        self == Self::Judged(Judgement::Block)
-    }
-
     /// Returns how drafts are judged by probabilities, if they are.
     #[must_use]
     pub fn judgement(self) -> Option<Judgement> {
@@ -334,8 +324,7 @@ impl DraftRows {
             request
         });
         self.requests.write(0, &requests.collect::<Vec<_>>())?;
-        self.counts.clear();
-        self.counts.extend(drafts.counts);
+        self.counts = drafts.counts.to_vec();
         self.place_lists(table, slots)
     }
 
@@ -353,13 +342,12 @@ impl DraftRows {
         // Nothing is judged yet, so stop ids on a path end nothing.
         let request = |count: &u32| DraftRequest { draft_count: *count, ..DraftRequest::default() };
         self.requests.write(0, &counts.iter().map(request).collect::<Vec<_>>())?;
-        self.counts.clear();
-        self.counts.extend(counts);
+        self.counts = counts.to_vec();
         self.place_lists(table, slots)
     }
 
     fn write_greedy_params(&mut self, table: &Requests, slots: &[Slot], rule: DraftRule) -> Result<()> {
-        if rule.is_greedy() {
+        if rule == DraftRule::Greedy {
             let params = slots.iter().map(|slot| table.greedy_params(*slot));
             self.greedy_params.write(0, &params.collect::<Vec<_>>())?;
         }
@@ -432,7 +420,7 @@ impl DraftRows {
         rule: DraftRule,
         slots: u64,
     ) -> DraftStep {
-        let rule = if rule.is_greedy() { rule } else { DraftRule::Coupled };
+        let rule = if rule == DraftRule::Greedy { rule } else { DraftRule::Coupled };
         let begun = self.argument(step, &paths.addresses(), table, rule, (0, 0), [slots, 0, 0]);
         DraftStep { path_stride: paths.stride, ..begun }
     }
@@ -484,7 +472,7 @@ impl DraftRows {
             parents: self.links(drafts, 0).map_or(drafts.parents, |links| links.parents),
             requests: self.requests.address(),
             slots,
-            greedy_params: if rule.is_greedy() { self.greedy_params.address() } else { 0 },
+            greedy_params: if rule == DraftRule::Greedy { self.greedy_params.address() } else { 0 },
             rows: self.rows.address(),
             slot_params: table.params.address(),
             slot_requests: table.requests.address(),

@@ -39,7 +39,7 @@ impl Work<'_> {
     pub fn terms(&self) -> WorkTerms {
         match self {
             Work::Step(step) => WorkTerms::Step(Box::new(step.terms().clone())),
-            Work::CopyDrafts(copy) => WorkTerms::CopyDrafts(copy.batch, copy.rows()),
+            Work::CopyDrafts(copy) => WorkTerms::CopyDrafts(copy.batch, copy.argument.rows as usize),
             Work::Shorten(shorten) => WorkTerms::Shorten(shorten.requests),
         }
     }

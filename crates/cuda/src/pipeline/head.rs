@@ -416,7 +416,7 @@ impl<'w> Head<'w> {
             logit_scale: self.scaling.logit_scale,
             softcap: self.scaling.softcap,
             flags: aligned | fast,
-            short_width: short_width(self.width()) as u32,
+            short_width: self.width().next_multiple_of(FAST_CHUNK) as u32,
             short_states: self.short_states.as_ref().map_or(0, Buffer::address),
             counts: self.counts.address(),
             ..abi::HeadStep::default()
@@ -436,17 +436,11 @@ impl<'w> Head<'w> {
 /// The launches of a head in a step.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadLaunch {
-    head: abi::HeadStep,
+    /// The argument of the kernels, without its step.
+    pub head: abi::HeadStep,
     /// The types of weights and hidden states.
     pub types: (Dtype, Dtype),
     pub centroids: Option<Centroids>,
-}
-
-impl HeadLaunch {
-    /// Returns the argument of the kernels, for a step.
-    pub fn argument(&self, step: &abi::Step) -> abi::HeadStep {
-        abi::HeadStep { step: *step, ..self.head }
-    }
 }
 
 fn check_width(width: usize) -> Result<()> {
@@ -458,8 +452,4 @@ fn check_width(width: usize) -> Result<()> {
 
 fn padded_width(width: usize) -> usize {
     width.next_multiple_of(gumball_spec::head::PARTIAL_SUMS)
-}
-
-fn short_width(width: usize) -> usize {
-    width.next_multiple_of(FAST_CHUNK)
 }

@@ -376,7 +376,7 @@ fn launch_history_edits(
 
 /// Launches the kernels of a head over the hidden states of a step.
 fn launch_head(workspace: &Workspace, head: &HeadLaunch, step: &abi::Step) -> crate::Result<()> {
-    let (argument, centroids) = (head.argument(step), head.centroids.as_ref());
+    let (argument, centroids) = (abi::HeadStep { step: *step, ..head.head }, head.centroids.as_ref());
     // SAFETY: the head and the hidden states outlive enqueued work; `fix` checked the shapes. The kernels
     // before have made the rows' requests, of which those of a part of the vocabulary read nothing.
     unsafe { head::enqueue(&*workspace.runtime, &workspace.device, head.types, &argument, centroids) }

@@ -5,12 +5,11 @@
 //! kernel of the results runs twice, and messages travel between.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use crate::abi;
-use crate::driver::runtime::{Message, Messenger, Runtime};
+use crate::driver::runtime::{Message, Messenger, Runtime, received_while};
 use crate::error::Error;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
@@ -19,9 +18,6 @@ use crate::pipeline::workspace::Workspace;
 
 /// Parts of rows, and what is said of results, begin at multiples of this many bytes.
 pub(super) const ALIGNMENT: usize = 256;
-
-/// How often a wait asks whether it is to go on.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The memory in which messages begin and end, and what carries them.
 #[derive(Debug)]
@@ -88,20 +84,15 @@ impl Post {
             // this first.
             let _ = done.send(unsafe { messenger.exchange(&send, &receive) });
         });
-        loop {
-            match over.recv_timeout(LOOK) {
-                Ok(connected) => return connected.map(|()| self),
-                Err(RecvTimeoutError::Timeout) if goes_on() => {}
-                Err(_) => {
-                    self.messenger.abort();
-                    thread::spawn(move || {
-                        let _ = over.recv();
-                        drop(self);
-                    });
-                    return Err(Error::call("connecting the ranks", "not all came in time"));
-                }
-            }
+        if let Some(connected) = received_while(&over, goes_on) {
+            return connected.map(|()| self);
         }
+        self.messenger.abort();
+        thread::spawn(move || {
+            let _ = over.recv();
+            drop(self);
+        });
+        Err(Error::call("connecting the ranks", "not all came in time"))
     }
 
     /// Where this rank writes what it sends of results.

@@ -99,12 +99,7 @@ impl RowBatch {
     /// # Errors
     /// The errors of [`Workspace::assign`](crate::Workspace::assign), except for slots that occur twice. If
     /// the device fails, nothing is assigned.
-    pub(crate) fn assign(
-        &mut self,
-        runtime: &Arc<dyn Runtime>,
-        requests: &Requests,
-        rows: &Assignment<'_>,
-    ) -> Result<()> {
+    pub(crate) fn assign(&mut self, requests: &Requests, rows: &Assignment<'_>) -> Result<()> {
         let count = self.check_count(rows)?;
         if self.is_assigned(rows) {
             return Ok(());
@@ -114,7 +109,7 @@ impl RowBatch {
         (self.shape, self.most_drafts) = (Shape::default(), 0);
         self.lists.write(rows, count)?;
         if let Some(drafts) = &rows.drafts {
-            self.assign_drafts(runtime, requests, rows.slots, drafts)?;
+            self.assign_drafts(requests, rows.slots, drafts)?;
         }
         if let Some(proposals) = &mut self.proposals {
             proposals.note(rows);
@@ -169,22 +164,16 @@ impl RowBatch {
             && rows.masks.is_empty()
     }
 
-    fn assign_drafts(
-        &mut self,
-        runtime: &Arc<dyn Runtime>,
-        requests: &Requests,
-        slots: &[Slot],
-        drafts: &DraftCounts<'_>,
-    ) -> Result<()> {
+    fn assign_drafts(&mut self, requests: &Requests, slots: &[Slot], drafts: &DraftCounts<'_>) -> Result<()> {
         let rows = match &mut self.drafts {
             Some(rows) => rows,
-            none => none.insert(DraftRows::new(runtime, self.limits.rows)?),
+            none => none.insert(DraftRows::new(&requests.runtime, self.limits.rows)?),
         };
         if self.proposals.is_some() {
             return rows.assign_paths(requests, slots, drafts.counts, drafts.rule);
         }
         if drafts.rule.judgement().is_some() && rows.judged.is_none() {
-            rows.judged = Some(JudgedRows::new(runtime, self.limits.rows, self.limits.vocab)?);
+            rows.judged = Some(JudgedRows::new(&requests.runtime, self.limits.rows, self.limits.vocab)?);
         }
         rows.assign(requests, slots, drafts)
     }
@@ -220,7 +209,7 @@ impl RowBatch {
 
     /// Recomputes what the requests of the rows need.
     fn refresh(&mut self, requests: &Requests) {
-        let is_greedy = self.rule().is_greedy();
+        let is_greedy = self.rule() == DraftRule::Greedy;
         self.needs = StepFeatures::NONE;
         self.variants.clear();
         for slot in &self.slots {
@@ -428,7 +417,8 @@ impl RowBatch {
 
     /// Returns the argument of `draft_race`, if it draws from the rows, and not the kernels of a step.
     pub(crate) fn race(&self, step: &abi::Step) -> Option<abi::DraftRace> {
-        let (proposals, is_block) = (self.proposals.as_ref()?, self.rule().is_block());
+        let proposals = self.proposals.as_ref()?;
+        let is_block = self.rule() == DraftRule::Judged(Judgement::Block);
         (proposals.limits.siblings > 1 || is_block).then(|| abi::DraftRace {
             step: *step,
             requests: self.draft_rows().requests.address(),

@@ -253,11 +253,11 @@ impl Workspace {
     /// the request.
     pub(crate) fn assign_rows(&mut self, rows: &Assignment<'_>) -> Result<()> {
         self.batch(rows.of)?;
-        let Self { runtime, requests, draft_batches, .. } = self;
+        let Self { requests, draft_batches, .. } = self;
         match rows.of.and_then(|id| draft_batches[id.index].as_mut()) {
-            Some(batch) => batch.assign(runtime, requests, rows),
+            Some(batch) => batch.assign(requests, rows),
             None => {
-                self.rows.assign(runtime, requests, rows)?;
+                self.rows.assign(requests, rows)?;
                 self.requests.history_budget.assign(rows.slots);
                 Ok(())
             }

@@ -95,7 +95,7 @@ impl SlotEntry {
 /// The requests by slot.
 #[derive(Debug)]
 pub struct Requests {
-    runtime: Arc<dyn Runtime>,
+    pub(crate) runtime: Arc<dyn Runtime>,
     vocab: usize,
     widths: Widths,
     /// `[slots, widths.ids]`: the ids whose logprobs each slot's request reports.

@@ -8,33 +8,19 @@ mod drafts;
 mod exchange;
 mod finish;
 mod head;
-mod history_edits;
 mod operators;
 mod softmax;
 mod survey;
 
 use crate::driver::runtime::Grid;
 
-pub(crate) use drafts::{
-    begin_drafts, copy_drafts, draft_race, edit_rows, end_drafts, parents_of_links, shorten_requests,
-};
-pub(crate) use exchange::{
-    chunk_bytes, digest_blocks, digest_drafts, result_words_per_row, send_results, send_rows,
-};
-pub(crate) use finish::{finish, finish_shards, finish_step, pack_kept};
-pub(crate) use head::{
-    QueueShape, fast_logits, head_bounds, head_contenders, head_logits, head_probes, head_race, head_states,
-    listed_logits, probed_logits,
-};
-pub(crate) use history_edits::history_edits;
-pub(crate) use operators::{
-    Plan, given_gradient, given_logprobs, judge_drafts, params_from_columns, plan, selected_tokens,
-    verify_survey, write_rows,
-};
-pub(crate) use softmax::{Clusters, MAX_TILES_PER_LAUNCH, Softmax, softmax};
-pub(crate) use survey::{
-    Survey, records_from_shared_rows, scores_in_survey, survey, survey_shards, surveys_shared_rows,
-};
+pub(crate) use drafts::*;
+pub(crate) use exchange::*;
+pub(crate) use finish::*;
+pub(crate) use head::*;
+pub(crate) use operators::*;
+pub(crate) use softmax::*;
+pub(crate) use survey::*;
 
 /// The threads of a warp.
 const WARP: usize = 32;

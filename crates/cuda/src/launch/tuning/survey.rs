@@ -1,4 +1,5 @@
-//! Which kernel surveys rows, and how many tiles each of its warps takes.
+//! Which kernel surveys rows, and how many tiles each of its warps takes; and the kernel that finds the edits
+//! which match the end of a row's history, before the survey.
 
 use gumball_spec::Kind;
 
@@ -10,10 +11,11 @@ use crate::abi::{
     SURVEY_MANY_TILES, ShardStep, Step, flags,
 };
 use crate::driver::device_limits::DeviceLimits;
+use crate::driver::runtime::Grid;
 use crate::launch::Launch;
 use crate::programs::kernels::{
-    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SHARDS,
-    SURVEY_EDITED_SUMS, SURVEY_SHARDS, SURVEY_SUMS, Size,
+    HISTORY_EDITS, Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED,
+    SURVEY_EDITED_SHARDS, SURVEY_EDITED_SUMS, SURVEY_SHARDS, SURVEY_SUMS, Size,
 };
 use crate::requests::step_features::{StepFeatures, Variant};
 
@@ -56,6 +58,13 @@ const MAX_MEDIUM_TILES: usize = 160;
 /// The reads of tiles per multiprocessor that must be saved before one survey of shared rows, followed by
 /// `records_from_shared_rows`, is faster than a survey of every row.
 const MIN_SAVED_TILES: usize = 128;
+
+/// Returns the launch of `history_edits`, before the survey: a block handles a row. `drafted`: the kernel
+/// before makes the requests of the rows.
+pub(crate) fn history_edits(limits: &DeviceLimits, rows: usize, drafted: bool) -> Launch<Step> {
+    let grid = Grid::new(rows as u32, limits.threads_per_row as u32);
+    Launch::new(HISTORY_EDITS.kernel(), grid).dependent_if(drafted)
+}
 
 /// Returns whether the survey of rows that need only an unfiltered draw also scores their tokens.
 pub(crate) fn scores_in_survey(limits: &DeviceLimits, rows: usize, tiles: usize) -> bool {
