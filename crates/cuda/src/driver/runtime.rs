@@ -334,8 +334,8 @@ pub trait Messenger: fmt::Debug + Send + Sync {
 /// How often a wait for other ranks asks whether it is to go on.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-/// Returns what another thread sends; `None` if it ends without, or `goes_on`, which is asked again and again,
-/// returns false before.
+/// Returns what another thread sends; `None` if it ends without, or if `goes_on`, which is asked again and
+/// again, returns false before.
 pub(crate) fn received_while<T>(from: &Receiver<T>, goes_on: &mut dyn FnMut() -> bool) -> Option<T> {
     loop {
         match from.recv_timeout(LOOK) {

@@ -112,7 +112,7 @@ impl Judge {
         // SAFETY: the caller guarantees it.
         unsafe { survey.enqueue(runtime, &argument) }?;
         let grid = tuning::finish(&self.device, launched, tiles, StepFeatures::NONE);
-        // It begins after all blocks of the survey have waited, so the results of earlier kernels are visible.
+        // It begins after all blocks of the survey have waited, so it sees the results of earlier kernels.
         let finish = Launch::dependent(VERIFY_FINISH.kernel(), grid);
         // SAFETY: as above.
         unsafe { finish.enqueue(runtime, &argument) }

@@ -49,7 +49,8 @@ impl Operators {
             stride: stride as u32,
             words: width as u32,
         };
-        // SAFETY: the creators of sets and column guarantee their memory, whose sizes and alignment were checked.
+        // SAFETY: the creators of sets and column guarantee their memory, whose sizes and alignment were
+        // checked.
         let enqueue = |launch: Launch<_>| unsafe { launch.enqueue(&*self.passes.runtime, &argument) };
         Ok(tuning::pack_kept(rows).into_iter().try_for_each(enqueue)?)
     }

@@ -99,7 +99,7 @@ impl Passes {
         }
     }
 
-    /// Returns such an argument of a step whose survey sums weights for logprobs, in memory that this reserves.
+    /// Returns such an argument with memory, which this reserves, for the sums of weights for logprobs.
     pub fn step_with_logprob_sums(&mut self, rows: &Rows<'_>, plan: &Plan) -> Result<abi::Step> {
         let bytes = plan.rows * plan.tiles * size_of::<TileSum>();
         self.scratch.reserve(&[(Piece::LogprobSums, bytes)])?;

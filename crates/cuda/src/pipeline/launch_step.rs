@@ -159,8 +159,8 @@ impl Step<'_> {
         if let Begin::Verify(of) = &self.begin
             && let Some(links) = self.batch(workspace).draft_rows().links(&of.addresses, of.requests.start)
         {
-            // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The creator of the
-            // drafts' columns guarantees these.
+            // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The creator of
+            // the drafts' columns guarantees these.
             unsafe { tuning::parents_of_links(of.requests.len()).enqueue(runtime, &links) }?;
         }
         // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes

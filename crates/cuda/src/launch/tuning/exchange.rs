@@ -71,8 +71,8 @@ pub(crate) fn result_words_per_row(argument: &SendResults) -> usize {
     Layout { rows: 1, widths }.words() + usize::from(argument.requests != 0)
 }
 
-/// Returns the launch of `send_results`, with the same grid on all ranks: it depends on the rank with the most
-/// rows. The kernel follows those of the step, or messages, which have travelled once it begins.
+/// Returns the launch of `send_results`, with the same grid on all ranks: it depends on the rank with the
+/// most rows. The kernel follows those of the step, or messages, which have travelled once it begins.
 pub(crate) fn send_results(argument: &SendResults, after_messages: bool) -> Launch<SendResults> {
     let words = argument.most_rows as usize * result_words_per_row(argument);
     let blocks = words.div_ceil(WORDS_PER_THREAD * SEND_RESULTS_THREADS as usize);

@@ -91,7 +91,8 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
 
 /// Returns the launch that finishes rows of which this rank has a part: one block for each row, with the
 /// threads of [`finish`], up to as many as the kernel takes. Not measured. The kernel before is the survey of
-/// the part, if there is one; if not, it may still advance the requests, which this one reads before it waits.
+/// the part, if there is one; if not, it may still advance the requests, which this one reads before it
+/// waits.
 pub(crate) fn finish_shards(
     limits: &DeviceLimits,
     (kind, dtype): (Kind, Dtype),

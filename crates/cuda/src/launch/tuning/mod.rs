@@ -1,8 +1,8 @@
 //! Tuning: how many blocks, threads, tiles and bytes of shared memory each kernel's launch takes.
 //!
 //! There is one pure function per kernel, from the device's limits, the shape and the features of the rows to
-//! a plain struct, its launch or its grid. Nothing here launches, allocates or queries a device. Results do not depend on what is
-//! chosen here, only times do. Unless a constant says otherwise, it was measured on one H200.
+//! its launch or its grid. Nothing here enqueues, allocates or queries a device. Results do not depend on
+//! what is chosen here, only times do. Unless a constant says otherwise, it was measured on one H200.
 
 mod drafts;
 mod exchange;
