@@ -164,9 +164,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the runtime's memory cannot be mapped by others.
-    fn export(&self, _address: u64, _bytes: usize) -> Result<MemoryHandle> {
-        Err(Error::call("export", format!("{} cannot share its memory", self.name())))
-    }
+    fn export(&self, address: u64, bytes: usize) -> Result<MemoryHandle>;
 
     /// Maps memory of another runtime, of at least so many bytes, so that this runtime's kernels can read and
     /// write it. Returns its address here.
@@ -174,9 +172,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the device cannot reach that memory, it is smaller, or it is
     ///   said to be this process's and is not shared.
-    fn map(&self, _handle: &MemoryHandle, _bytes: usize) -> Result<u64> {
-        Err(Error::call("map", format!("{} cannot map memory of others", self.name())))
-    }
+    fn map(&self, handle: &MemoryHandle, bytes: usize) -> Result<u64>;
 
     /// Undoes [`Runtime::map`], after all work enqueued before is complete.
     ///
@@ -191,9 +187,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// - [`Error::Missing`](crate::Error::Missing) or [`Error::TooOld`](crate::Error::TooOld) if the library
     ///   is missing or too old that carries messages.
     /// - [`Error::Call`](crate::Error::Call) if it fails.
-    fn new_group(&self, _is_maker: bool) -> Result<GroupId> {
-        Err(Error::call("new_group", format!("{} sends no messages", self.name())))
-    }
+    fn new_group(&self, is_maker: bool) -> Result<GroupId>;
 
     /// Joins a group as `rank` of `world`, once all its ranks have come; waits for them as long as `goes_on`
     /// returns true, which is asked again and again.
@@ -202,12 +196,10 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// The errors of [`Runtime::new_group`], and [`Error::Call`](crate::Error::Call) if a rank does not come.
     fn join_group(
         &self,
-        _by: &Meeting,
-        (_rank, _world): (usize, usize),
-        _goes_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Arc<dyn Messenger>> {
-        Err(Error::call("join_group", format!("{} sends no messages", self.name())))
-    }
+        by: &Meeting,
+        rank_and_world: (usize, usize),
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Arc<dyn Messenger>>;
 
     /// Enqueues a kernel over a grid; `argument` holds the bytes of its one argument and is copied.
     ///
@@ -239,9 +231,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
-    fn is_capturing(&self) -> Result<bool> {
-        Ok(false)
-    }
+    fn is_capturing(&self) -> Result<bool>;
 
     /// Captures the kernels that a function launches on the calling thread, for later replays. No kernel
     /// runs.

@@ -4,7 +4,6 @@
 //! Depends on `abi`, `programs`, `driver` and `requests`.
 
 pub(crate) mod head;
-pub(crate) mod judge;
 pub(crate) mod tuning;
 pub(crate) mod written_rows;
 

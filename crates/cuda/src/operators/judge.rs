@@ -11,13 +11,13 @@
 
 use std::sync::Arc;
 
+use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Result, TILE};
 
-use crate::abi::{self, judge_flags};
+use crate::abi::{self, judge_flags, judge_rules};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::judge::rule_of;
 use crate::launch::{Launch, tuning};
 use crate::memory::buffer::Buffer;
 use crate::operators::draft_trees::{DraftTrees, Judged};
@@ -26,6 +26,16 @@ use crate::requests::step_features::StepFeatures;
 
 /// The number of records in the scratch memory, and of sums of tiles.
 const RECORDS: usize = 1 << 18;
+
+/// Returns a judgement as kernels take it: the code of its rule, `threshold_single`, and `threshold_acc` in
+/// units of 2^-32.
+pub(crate) fn rule_of(judgement: Judgement) -> (u32, f32, u64) {
+    match judgement {
+        Judgement::Rejection => (judge_rules::REJECTION, 0.0, 0),
+        Judgement::Block => (judge_rules::BLOCK, 0.0, 0),
+        Judgement::Threshold { single, acc } => (judge_rules::THRESHOLD, single, fraction_to_u32(acc)),
+    }
+}
 
 /// The judgement of drafts on a device. It holds 10 MiB of scratch memory, whatever the shapes of its calls
 /// are.

@@ -16,9 +16,10 @@ use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, Params, RowCut, TileRecord, TileSum, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
-use crate::launch::{Launch, judge, tuning, written_rows};
+use crate::launch::{Launch, tuning, written_rows};
 use crate::memory::buffer::Buffer;
 use crate::memory::rows::Rows;
+use crate::operators::judge::rule_of;
 use crate::operators::softmax::{Softmax, Temperatures};
 use crate::programs::kernels::EDIT_ROWS;
 use crate::requests::step_features::{StepFeatures, Variant};
@@ -131,7 +132,9 @@ impl JudgedRows {
         };
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The
         // caller guarantees the rest.
-        unsafe { judge::requests(&self.limits, trees.requests, &argument).enqueue(&*self.runtime, &argument) }
+        unsafe {
+            tuning::judge_requests(&self.limits, trees.requests, &argument).enqueue(&*self.runtime, &argument)
+        }
     }
 
     /// Enqueues the judgement of the drafts of a step by the rows of `step`: logits without edits, which need
@@ -158,17 +161,23 @@ impl JudgedRows {
         let argument = abi::JudgeRequests {
             target_rows: step.logits,
             target_stride: step.stride,
-            target: judge::target_of(trees.row_type.1),
+            target: match trees.row_type.1 {
+                Dtype::F32 => judge_targets::F32,
+                Dtype::Bf16 => judge_targets::BF16,
+                Dtype::F16 => judge_targets::F16,
+            },
             cuts: if has_filters { cuts.cuts } else { 0 },
             ..self.judgement(trees, judgement)
         };
         // SAFETY: as in `judge`.
-        unsafe { judge::requests(&self.limits, trees.requests, &argument).enqueue(&*self.runtime, &argument) }
+        unsafe {
+            tuning::judge_requests(&self.limits, trees.requests, &argument).enqueue(&*self.runtime, &argument)
+        }
     }
 
     /// Returns the argument of a judgement, without rows of the target's.
     fn judgement(&self, trees: &Trees<'_>, judgement: Judgement) -> abi::JudgeRequests {
-        let (rule, threshold_single, threshold_acc) = judge::rule_of(judgement);
+        let (rule, threshold_single, threshold_acc) = rule_of(judgement);
         abi::JudgeRequests {
             drafts: *trees.drafts,
             draft_probs: trees.draft_probs[0],

@@ -6,14 +6,15 @@ use super::survey::{self, Survey};
 use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    COLUMNS_THREADS, GIVEN_THREADS, GIVEN_TILE_BYTES, GivenArgs, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS,
-    MAX_TILES_PER_WARP, ParamColumns, SELECTED_THREADS, SURVEY_WARPS, SelectedTokens, WRITE_ROWS_WARPS,
+    COLUMNS_THREADS, GIVEN_THREADS, GIVEN_TILE_BYTES, GivenArgs, JUDGE_DRAFTS_THREADS, JudgeRequests,
+    MAX_CLUSTER_BLOCKS, MAX_TILES_PER_WARP, ParamColumns, SELECTED_THREADS, SURVEY_WARPS, SelectedTokens,
+    WRITE_ROWS_WARPS, judge_targets,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::launch::Launch;
 use crate::programs::kernels::{
-    GIVEN_GRADIENT, GIVEN_LOGPROBS, PARAMS_FROM_COLUMNS, SELECT_TOKENS, WRITE_SELECTED,
+    GIVEN_GRADIENT, GIVEN_LOGPROBS, JUDGE_REQUESTS, PARAMS_FROM_COLUMNS, SELECT_TOKENS, WRITE_SELECTED,
 };
 use crate::requests::step_features::StepFeatures;
 
@@ -117,7 +118,7 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
     TileBlocks::new(tiles, SURVEY_WARPS, tiles_per_warp)
 }
 
-/// Returns the grid of `judge_drafts` and `judge_requests`: the blocks of a cluster judge a tree, with a warp
+/// Returns the grid of `judge_drafts`, and of `judge_requests`: the blocks of a cluster judge a tree, with a warp
 /// for each tile of a short row. There are as many as the device runs at once, and at most one for each of
 /// its warps' tiles; one if the rows' records are all that is read of most tiles.
 pub(crate) fn judge_drafts(limits: &DeviceLimits, trees: usize, tiles: usize, reads_rows: bool) -> Grid {
@@ -127,6 +128,19 @@ pub(crate) fn judge_drafts(limits: &DeviceLimits, trees: usize, tiles: usize, re
     let blocks = (2..=most).rev().find(|blocks| trees <= limits.clusters[blocks - 1]).unwrap_or(1);
     let grid = Grid::new((trees * blocks) as u32, threads as u32);
     if blocks > 1 { grid.clustered(blocks as u32, 0) } else { grid }
+}
+
+/// Returns the launch of `judge_requests` for the drafts of `requests` requests. By rows of logits the kernel
+/// before is their survey.
+pub(crate) fn judge_requests(
+    limits: &DeviceLimits,
+    requests: usize,
+    argument: &JudgeRequests,
+) -> Launch<JudgeRequests> {
+    let by_logits = argument.target != judge_targets::PROBABILITIES;
+    let reads_rows = !by_logits || argument.draft_probs != 0;
+    let grid = judge_drafts(limits, requests, argument.drafts.step.tiles as usize, reads_rows);
+    Launch::new(JUDGE_REQUESTS.kernel(), grid).dependent_if(by_logits)
 }
 
 #[cfg(test)]
