@@ -76,21 +76,17 @@ DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
 // stays one.
 template <class T, class W>
 DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden, u32 row) {
-    constexpr u32 STAGE_WORDS = FAST_STAGE_ELEMENTS / 2;
-    const u32 stages = (args.short_width + FAST_STAGE_ELEMENTS - 1) / FAST_STAGE_ELEMENTS;
-    const u64 first_stage = (u64)(row / FAST_MOST_STATES) * stages;
-    u32* words = (u32*)args.short_states;
+    u32* words = (u32*)((U32x4*)args.short_states + FastPiece::states_before(args, row / 8 * 8, 0));
+    const u32 count = FastPiece::count(args) * FastPiece::WORDS;
 #pragma unroll 4
-    for (u32 i = threadIdx.x; i < stages * STAGE_WORDS; i += HEAD_STATES_THREADS) {
+    for (u32 i = threadIdx.x; i < count; i += HEAD_STATES_THREADS) {
         const float low = 2 * i < args.width ? T::convert(hidden[2 * i]) : 0.0f;
         const float high = 2 * i + 1 < args.width ? T::convert(hidden[2 * i + 1]) : 0.0f;
         // The bits of a quiet NaN in both types.
         const u32 of_low = low == low ? W::pack_two(low, 0.0f) & 0xFFFF : 0x7FFF;
         const u32 of_high = high == high ? W::pack_two(high, 0.0f) & 0xFFFF : 0x7FFF;
-        // A quad has every fourth word of a chunk.
-        const u32 quad = state_place(row % FAST_MOST_STATES, i % STAGE_WORDS / 16 * 4 + i % 4);
-        const u64 stage = (first_stage + i / STAGE_WORDS) * FAST_MOST_STATES * STAGE_WORDS;
-        words[stage + quad * 4 + i % 16 / 4] = of_low | of_high << 16;
+        const u32 piece = i / FastPiece::WORDS * (FAST_GROUP_STATES * FastPiece::WORDS);
+        words[piece + FastPiece::state_word(row % 8, i % FastPiece::WORDS)] = of_low | of_high << 16;
     }
 }
 

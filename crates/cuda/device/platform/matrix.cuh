@@ -1,7 +1,7 @@
 // matrix.cuh: products of small matrices by a warp.
 //
 // Computes   16 rows times 8 columns, added to sums: of signed bytes, exactly; of bf16 and f16, as the tensor cores
-//            round
+//            round; on sm_90a, where WARPGROUPS_MULTIPLY is defined, 64 rows times up to 128 columns by four warps
 // Requires   sm_80, or a host that exchanges words among the lanes of a warp; whole warps
 //
 // Lane 4 g + t has words of the rows g (`a[0]`, `a[2]`) and g + 8 (`a[1]`, `a[3]`) and of column g (`b`), and the sums
@@ -35,7 +35,87 @@ DEVICE void mma_f16(float (&sums)[4], const unsigned int (&a)[4], const unsigned
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WARPGROUPS_MULTIPLY
+
+// An operand of `wgmma_*`: rows, or columns, of 128 bytes in shared memory, one behind the other, in which quad q of row
+// r lies where quad q ^ r % 8 would (the swizzle of 128 bytes). `quads` is a row that is a multiple of eight; adding n
+// to the operand moves it by n quads.
+DEVICE unsigned long long wgmma_operand(const void* quads) {
+    const unsigned long long address = (unsigned int)__cvta_generic_to_shared(quads) / 16 & 0x3FFF;
+    // From eight rows to the next eight are 64 quads; the swizzle has the number 1.
+    return address | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// What the thread stored to shared memory, or has waited for, is there for the products that follow.
+DEVICE void wgmma_acquire() { asm volatile("fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;" ::: "memory"); }
+
+// Waits for all products that the warpgroup has begun.
+DEVICE void wgmma_wait() {
+    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+// Multiply 64 rows of 16 numbers by 8 COLUMNS columns, and add the products to the sums of the warpgroup: each of its
+// warps has 16 of the rows, with the sums of eight columns as `mma_*` has them. A sum has the same bits for any number
+// of columns. All threads of the warpgroup call them between `wgmma_acquire` and `wgmma_wait`.
+template <unsigned int COLUMNS>
+struct Columns {};
+
+#define SUMS_1(c) "+f"(sums[c][0]), "+f"(sums[c][1]), "+f"(sums[c][2]), "+f"(sums[c][3])
+#define SUMS_2(c) SUMS_1(c), SUMS_1(c + 1)
+#define SUMS_4(c) SUMS_2(c), SUMS_2(c + 2)
+#define SUMS_8(c) SUMS_4(c), SUMS_4(c + 4)
+#define SUMS_16(c) SUMS_8(c), SUMS_8(c + 8)
+#define NAMES_1 "%0,%1,%2,%3"
+#define NAMES_2 NAMES_1 ",%4,%5,%6,%7"
+#define NAMES_4 NAMES_2 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES_8 NAMES_4 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_16 \
+    NAMES_8 \
+    ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%" \
+    "59,%60,%61,%62,%63"
+#define WGMMA(type, columns, width, a, b) \
+    DEVICE void wgmma_##type(Columns<columns>, float (*sums)[4], unsigned long long rows, unsigned long long of) { \
+        asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\n" \
+                     "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." #type "." #type " {" NAMES_##columns \
+                     "}, %" #a ", %" #b ", adds, 1, 1, 0, 0;\n}" \
+                     : SUMS_##columns(0) \
+                     : "l"(rows), "l"(of)); \
+    }
+#define WGMMA_OF(type) \
+    WGMMA(type, 1, 8, 4, 5) \
+    WGMMA(type, 2, 16, 8, 9) \
+    WGMMA(type, 4, 32, 16, 17) \
+    WGMMA(type, 8, 64, 32, 33) \
+    WGMMA(type, 16, 128, 64, 65)
+
+WGMMA_OF(bf16)
+WGMMA_OF(f16)
+
+#endif
+
+// Every thread of the warpgroup has at most REGISTERS registers from now on, or at least as many: of those that all
+// warpgroups of the block together have, since a warpgroup waits until others have given back what it wants more. On
+// other devices than sm_90a registers stay as they are.
+template <unsigned int REGISTERS>
+DEVICE void shrink_registers() {
+#ifdef WARPGROUPS_MULTIPLY
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+template <unsigned int REGISTERS>
+DEVICE void grow_registers() {
+#ifdef WARPGROUPS_MULTIPLY
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+
 #else
+
+template <unsigned int REGISTERS>
+DEVICE void shrink_registers() {}
+template <unsigned int REGISTERS>
+DEVICE void grow_registers() {}
 
 DEVICE int dot_of_bytes(unsigned int a, unsigned int b) {
     int sum = 0;

@@ -8,6 +8,7 @@
 #include "abi/head.cuh"
 #include "math/edits.cuh"
 #include "math/num.cuh"
+#include "platform/matrix.cuh"
 #include "warp/reduce.cuh"
 
 // The NaN of a logit (H3).
@@ -17,8 +18,8 @@
 // smaller one, in units of the cap.
 #define SOFTCAP_SLACK 1.104e-6f
 
-// Applies a softcap above 0. Few models have one, and callers' code stays short.
-DEVICE_NOINLINE float below_softcap(float z, float softcap) {
+// Applies a softcap above 0.
+DEVICE float softcapped(float z, float softcap) {
     // 2 log2(e)
     const float k = bits_float(0x4038AA3Bu), magnitude = bits_float(float_bits(z) & 0x7FFFFFFFu);
     const float e = exp2_rule(-(magnitude / softcap * k));
@@ -26,17 +27,23 @@ DEVICE_NOINLINE float below_softcap(float z, float softcap) {
     return z != z ? z : bits_float(float_bits(capped) | (float_bits(z) & 0x80000000u));
 }
 
-// The logit of a product (H2).
-DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
+// The same, for callers whose code stays short: few models have one.
+DEVICE_NOINLINE float below_softcap(float z, float softcap) { return softcapped(z, softcap); }
+
+// The logit of a product before its softcap (H2).
+DEVICE float uncapped_logit(const HeadStep& args, float product, u32 id) {
     float z = product;
     if (args.bias != nullptr) {
         z = z + args.bias[id];
     }
     z = z * args.logit_scale;
-    if (args.softcap > 0.0f) {
-        z = below_softcap(z, args.softcap);
-    }
     return z != z ? HEAD_NAN : z;
+}
+
+// The logit of a product (H2).
+DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
+    const float z = uncapped_logit(args, product, id);
+    return args.softcap > 0.0f ? below_softcap(z, args.softcap) : z;
 }
 
 // The place of 16 bytes, the `quad`-th, of a row of weights or codes in a stage in shared memory. Lane 4 g + t, with g
@@ -56,9 +63,35 @@ DEVICE void load_fragments(u32 (&fragments)[2][4], const U32x4* weights, u32 row
     }
 }
 
-// As weight_place, of a hidden state for fast_logits: lane 4 g + t reads quad t of each 64 bytes of state g, which has
-// the words that meet those of weights.
-DEVICE u32 state_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ row % 2 * 4); }
+// How the weights and hidden states of fast_logits lie in memory and in a stage: in pieces of PIECE_QUADS quads of each
+// row, of which a stage has one or two.
+struct FastPiece {
+#ifdef WARPGROUPS_MULTIPLY
+    // As `wgmma_operand` says.
+    static constexpr u32 QUADS = 8;
+    static DEVICE_MEMBER u32 state_word(u32 row, u32 i) { return (row * QUADS + (i / 4 ^ row % 8)) * 4 + i % 4; }
+#else
+    static constexpr u32 QUADS = HEAD_STAGE_BYTES / 16;
+    // Lane 4 g + t reads quad t of each 64 bytes of state g, which has the words that meet those of weights.
+    static DEVICE_MEMBER u32 state_place(u32 row, u32 quad) { return row * QUADS + (quad ^ row % 2 * 4); }
+    // A quad has every fourth word of a chunk.
+    static DEVICE_MEMBER u32 state_word(u32 row, u32 i) {
+        return state_place(row, i / 16 * 4 + i % 4) * 4 + i % 16 / 4;
+    }
+#endif
+    static constexpr u32 WORDS = QUADS * 4, ELEMENTS = WORDS * 2;
+
+    // The pieces of a hidden state, which fill whole stages of FAST_STAGE_ELEMENTS.
+    static DEVICE_MEMBER u32 count(const HeadStep& args) {
+        return (args.short_width + FAST_STAGE_ELEMENTS - 1) / FAST_STAGE_ELEMENTS * (FAST_STAGE_ELEMENTS / ELEMENTS);
+    }
+    // The quads of hidden states in memory before those of row `row` and the piece `number`. FAST_GROUP_STATES rows,
+    // whose pieces lie together, are a multiple of any number of rows that are multiplied at once.
+    static DEVICE_MEMBER u64 states_before(const HeadStep& args, u32 row, u32 number) {
+        const u64 pieces = (u64)(row / FAST_GROUP_STATES) * count(args) + number;
+        return (pieces * FAST_GROUP_STATES + row % FAST_GROUP_STATES) * QUADS;
+    }
+};
 
 // Which of 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
 template <class F>

@@ -49,8 +49,14 @@ shared! {
         /// The elements of two bytes in HEAD_STAGE_BYTES.
         FAST_STAGE_ELEMENTS: usize = 128;
 
-        /// The most hidden states that fast_logits multiplies at once; there is memory for a multiple of it.
-        FAST_MOST_STATES: usize = 64;
+        /// The hidden states that fast_logits multiplies at once, at most, where warps do and where warpgroups
+        /// do; there is memory for a multiple of the latter.
+        FAST_WARP_STATES: usize = 64;
+        FAST_GROUP_STATES: usize = 256;
+
+        /// The ids of a warpgroup, and what a stage's address in shared memory is a multiple of for it.
+        FAST_GROUP_IDS: u32 = 64;
+        FAST_ALIGNMENT: u32 = 1024;
 
         /// Rows of weights and hidden states are multiplied in pieces of this many elements.
         FAST_CHUNK: usize = 32;
@@ -210,7 +216,7 @@ shared! {
         unscreened_count: u32;
         /// The width, rounded up to a multiple of FAST_CHUNK.
         short_width: u32;
-        /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states
+        /// `[groups of FAST_GROUP_STATES rows, pieces, FAST_GROUP_STATES, elements of a piece]`: hidden states
         /// in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,

@@ -17,6 +17,8 @@ pub struct DeviceLimits {
     /// How many clusters can run concurrently with one block per multiprocessor. Element i is for clusters of
     /// i + 1 blocks. 0 if the device has no clusters of that size, or the driver does not tell.
     pub clusters: [usize; MAX_CLUSTER_BLOCKS],
+    /// Whether warpgroups multiply matrices in shared memory, which kernels for sm_90 alone let them do.
+    pub warpgroups_multiply: bool,
     /// A head's screen is used in steps in which it saves this many bytes of reading at least: about as many
     /// as the device reads while the screen's kernels run.
     pub least_saved: usize,
@@ -32,6 +34,7 @@ impl DeviceLimits {
             shared_memory_per_block: 0,
             dynamic_smem_per_block: 48 << 10,
             clusters: [0; MAX_CLUSTER_BLOCKS],
+            warpgroups_multiply: false,
             least_saved: 64 << 20,
         }
     }
@@ -46,6 +49,7 @@ impl DeviceLimits {
         shared_memory_per_block: 232_448,
         dynamic_smem_per_block: 232_448,
         clusters: [132, 66, 44, 30, 26, 22, 18, 15, 14, 13, 12, 11, 10, 9, 8, 7],
+        warpgroups_multiply: true,
         least_saved: 64 << 20,
     };
 }

@@ -268,6 +268,7 @@ impl Runtime for Emulator {
             shared_memory_per_block: 16 << 10,
             dynamic_smem_per_block: 128 << 10,
             clusters,
+            warpgroups_multiply: false,
             least_saved: 0,
         }
     }

@@ -98,6 +98,7 @@ impl Gpu {
             notice: cache.notice(arch),
             arch,
             limits: DeviceLimits {
+                warpgroups_multiply: arch == HOPPER,
                 dynamic_smem_per_block: usize::try_from(block).unwrap_or(0),
                 shared_memory_per_block: if arch < HOPPER { 0 } else { usize::try_from(block).unwrap_or(0) },
                 ..DeviceLimits::new(usize::try_from(count).unwrap_or(1))

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use cudarc::nvrtc::{result, sys};
 
-use crate::driver::arch::Arch;
+use crate::driver::arch::{Arch, HOPPER};
 use crate::error::{Error, Result};
 use crate::programs::kernels::Program;
 use crate::programs::sources::headers;
@@ -88,7 +88,9 @@ impl Nvrtc {
             return Err(Error::TooOld { library: "NVRTC", found, needed });
         }
         let handle = Handle::new(program)?;
-        let target = format!("--gpu-architecture={arch}");
+        // The instructions with which warpgroups multiply are those of sm_90a, whose machine code runs on sm_90.
+        let suffix = if arch == HOPPER { "a" } else { "" };
+        let target = format!("--gpu-architecture={arch}{suffix}");
         let options: Vec<&str> =
             OPTIONS.into_iter().chain([&*target]).chain(extra_options.iter().copied()).collect();
         // SAFETY: the program exists until the handle is dropped.

@@ -8,7 +8,7 @@ use gumball_spec::shape::check_vocab;
 use gumball_spec::{Error, Kind, Result, Row, memory};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, FAST_CHUNK, FAST_MOST_STATES, FAST_STAGE_ELEMENTS, HeadRow, Slot, TILE, head_flags};
+use crate::abi::{self, FAST_CHUNK, FAST_GROUP_STATES, FAST_STAGE_ELEMENTS, HeadRow, Slot, TILE, head_flags};
 use crate::driver::runtime::Runtime;
 use crate::launch::head::{Centroids, aligned_flag};
 use crate::memory::buffer::{Buffer, ROWS};
@@ -211,7 +211,7 @@ impl<'w> Head<'w> {
             return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
         }
         self.refuse_kinds("fast")?;
-        let rows = self.capacity.next_multiple_of(FAST_MOST_STATES);
+        let rows = self.capacity.next_multiple_of(FAST_GROUP_STATES);
         let bytes = [rows, self.width().next_multiple_of(FAST_STAGE_ELEMENTS), size_of::<u16>()];
         self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &bytes)?);
         Ok(self)

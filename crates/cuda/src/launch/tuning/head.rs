@@ -2,11 +2,12 @@
 
 use super::WARP;
 use crate::abi::{
-    BOUND_STAGE_CHUNKS, DIGIT_TILE_BYTES, FAST_MOST_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS,
-    HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS, HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MOST_STAGES,
-    HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS, HEAD_PRODUCT_WARPS, HEAD_QUEUE_THREADS, HEAD_RACE_THREADS,
-    HEAD_STAGE_BYTES, HEAD_STATES_THREADS, HEAD_STATIC_SMEM, HEAD_WARP_IDS, LISTED_BYTES,
-    LISTED_LOGITS_THREADS, LISTED_STRIDE, PROBED_IDS, SCREENED_STATES,
+    BOUND_STAGE_CHUNKS, DIGIT_TILE_BYTES, FAST_ALIGNMENT, FAST_GROUP_IDS, FAST_GROUP_STATES,
+    FAST_WARP_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS, HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS,
+    HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MOST_STAGES, HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS,
+    HEAD_PRODUCT_WARPS, HEAD_QUEUE_THREADS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS,
+    HEAD_STATIC_SMEM, HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, PROBED_IDS,
+    SCREENED_STATES,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -31,34 +32,63 @@ pub(crate) struct QueueShape {
 /// The stages that keep a multiprocessor's copies going, if they fit.
 const ENOUGH_STAGES: u32 = 3;
 
-/// Returns the shape and grid of a kernel with a queue of stages, each of which has `state_bytes` of hidden
-/// states. A block takes as many ids at a time as leave room for enough stages, those of at most `most_warps`
-/// warps with `warp_ids` each: hidden states are copied once for each set of ids. Where its share is less it
-/// has no more warps than that, and more stages.
+/// The warps of a block that multiply: up to `most` times `warps`, each `warps` of which have `ids` ids.
+#[derive(Clone, Copy)]
+struct Multipliers {
+    most: u32,
+    warps: u32,
+    ids: u32,
+}
+
+impl Multipliers {
+    const fn warps(most: u32, ids: u32) -> Self {
+        Self { most, warps: 1, ids }
+    }
+}
+
+/// The bytes of a stage: of each id, of all hidden states, and what its address is a multiple of.
+#[derive(Clone, Copy)]
+struct StageBytes {
+    id: u32,
+    states: u32,
+    alignment: u32,
+}
+
+impl StageBytes {
+    const fn of_states(states: u32) -> Self {
+        Self { id: HEAD_STAGE_BYTES, states, alignment: 0 }
+    }
+}
+
+/// Returns the shape and grid of a kernel with a queue of stages. A block takes as many ids at a time as leave
+/// room for enough stages: hidden states are copied once for each set of ids. Where its share is less it has
+/// no more warps than that, and more stages.
 fn queue(
     limits: &DeviceLimits,
     vocab: usize,
-    state_bytes: u32,
-    (most_warps, warp_ids): (u32, u32),
+    bytes: StageBytes,
+    multipliers: Multipliers,
 ) -> (QueueShape, Grid) {
-    let of = |warps: u32| {
-        let ids = warps * warp_ids;
-        let stage = ids * HEAD_STAGE_BYTES + state_bytes;
-        let smem = (limits.dynamic_smem_per_block as u32).saturating_sub(HEAD_STATIC_SMEM);
+    let of = |groups: u32| {
+        let ids = groups * multipliers.ids;
+        let stage = ids * bytes.id + bytes.states;
+        let reserved = HEAD_STATIC_SMEM + bytes.alignment;
+        let smem = (limits.dynamic_smem_per_block as u32).saturating_sub(reserved);
         let stages = (smem / stage).clamp(1, HEAD_MOST_STAGES);
-        (QueueShape { ids, stages }, stages * stage)
+        (QueueShape { ids, stages }, stages * stage + bytes.alignment)
     };
-    let mut warps = most_warps;
-    while warps > 1 && of(warps).0.stages < ENOUGH_STAGES {
-        warps -= 1;
+    let mut groups = multipliers.most;
+    while groups > 1 && of(groups).0.stages < ENOUGH_STAGES {
+        groups -= 1;
     }
     let blocks = limits.multiprocessors.min(vocab.div_ceil(HEAD_WARP_IDS as usize)) as u32;
     // As IdSets in block/stage_queue.cuh divides the ids.
-    let most = of(warps).0.ids;
+    let most = of(groups).0.ids;
     let sets = (vocab as u32).div_ceil(blocks * most) * blocks;
-    let share = (vocab as u32).div_ceil(sets).next_multiple_of(HEAD_WARP_IDS.min(warp_ids));
-    let (shape, smem) = of(share.div_ceil(warp_ids));
-    let warps = HEAD_COPY_WARPS + shape.ids / warp_ids;
+    let share = (vocab as u32).div_ceil(sets).next_multiple_of(HEAD_WARP_IDS.min(multipliers.ids));
+    let groups = share.div_ceil(multipliers.ids);
+    let (shape, smem) = of(groups);
+    let warps = HEAD_COPY_WARPS + groups * multipliers.warps;
     (shape, Grid::new(blocks, warps * WARP as u32).with_dynamic_smem(smem))
 }
 
@@ -74,7 +104,8 @@ pub(crate) fn head_logits(
         false => (Size::Few, HEAD_FEW_STATES, HEAD_QUEUE_THREADS, HEAD_FEW_IDS),
     };
     let warps = threads / WARP as u32 - HEAD_COPY_WARPS;
-    let (shape, grid) = queue(limits, vocab, states * state_bytes, (warps, ids * HEAD_WARP_IDS));
+    let bytes = StageBytes::of_states(states * state_bytes);
+    let (shape, grid) = queue(limits, vocab, bytes, Multipliers::warps(warps, ids * HEAD_WARP_IDS));
     (size, shape, grid)
 }
 
@@ -85,7 +116,8 @@ pub(crate) fn probed_logits(
     element_bytes: usize,
 ) -> (QueueShape, Grid) {
     let warp_ids = PROBED_IDS / HEAD_PRODUCT_WARPS;
-    queue(limits, listed, state_bytes(element_bytes), (HEAD_PRODUCT_WARPS, warp_ids))
+    let bytes = StageBytes::of_states(state_bytes(element_bytes));
+    queue(limits, listed, bytes, Multipliers::warps(HEAD_PRODUCT_WARPS, warp_ids))
 }
 
 /// The bytes of a hidden state's elements in a stage, which are f32.
@@ -95,15 +127,25 @@ fn state_bytes(element_bytes: usize) -> u32 {
 
 /// Returns the shape and grid of `fast_logits`.
 pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (QueueShape, Grid) {
-    let states = rows.next_power_of_two().clamp(8, FAST_MOST_STATES) as u32;
-    queue(limits, vocab, states * HEAD_STAGE_BYTES, (HEAD_PRODUCT_WARPS, HEAD_WARP_IDS))
+    let states = |most: usize| rows.next_power_of_two().clamp(8, most) as u32;
+    if !limits.warpgroups_multiply {
+        let bytes = StageBytes::of_states(states(FAST_WARP_STATES) * HEAD_STAGE_BYTES);
+        return queue(limits, vocab, bytes, Multipliers::warps(HEAD_PRODUCT_WARPS, HEAD_WARP_IDS));
+    }
+    let states = states(FAST_GROUP_STATES);
+    // Of many hidden states at once two whole pieces would leave too few stages.
+    let id = if rows > FAST_WARP_STATES { HEAD_STAGE_BYTES / 2 } else { HEAD_STAGE_BYTES };
+    let warps = FAST_GROUP_IDS / HEAD_WARP_IDS;
+    let groups = Multipliers { most: HEAD_PRODUCT_WARPS / warps, warps, ids: FAST_GROUP_IDS };
+    queue(limits, vocab, StageBytes { id, states: states * id, alignment: FAST_ALIGNMENT }, groups)
 }
 
 /// Returns the shape and grid of `head_bounds`.
 pub(crate) fn head_bounds(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (QueueShape, Grid) {
     let state_tiles = rows.next_power_of_two().clamp(4, SCREENED_STATES) / 4;
     let state_bytes = (BOUND_STAGE_CHUNKS * DIGIT_TILE_BYTES * state_tiles) as u32;
-    queue(limits, vocab, state_bytes, (HEAD_PRODUCT_WARPS, HEAD_WARP_IDS))
+    let bytes = StageBytes::of_states(state_bytes);
+    queue(limits, vocab, bytes, Multipliers::warps(HEAD_PRODUCT_WARPS, HEAD_WARP_IDS))
 }
 
 /// Returns the grid of `listed_logits`.
