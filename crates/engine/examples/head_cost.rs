@@ -149,7 +149,7 @@ fn main() -> Outcome<()> {
         for (request, params) in requests() {
             for rows in &rows_of {
                 let place = Place::device(device.clone(), most);
-                let mut pool = Pool::new(PoolConfig { place, ..PoolConfig::new(vocab) })?;
+                let mut pool = Pool::new(PoolConfig { place, slots: *rows, ..PoolConfig::new(vocab) })?;
                 let slots = (0..*rows)
                     .map(|row| {
                         let params =

@@ -115,7 +115,8 @@ impl Pooled {
         let (device, searches) = (device::device(name)?, name.ends_with("_searching"));
         let place = device.clone();
         let make = move |config| {
-            let (device, rows) = (place.clone(), 2 * TOGETHER);
+            // A fast head multiplies 256 hidden states at once, and then those that are left.
+            let (device, rows) = (place.clone(), 3 * TOGETHER);
             let place = Place::Device { device, rows, history_growth: 1, keep_histories: false };
             let mut pools = Pools::new(PoolConfig { slots: rows, place, ..config })?;
             pools.each(|pool| {
