@@ -113,9 +113,9 @@ DEVICE void copy_stages(const HeadStep& args, const IdSets& sets, StageQueue& qu
     }
 }
 
-// Adds a stage's products to a warp's sums: to those of the ids `own` and `own + 8` of the stage in lane 4 g + t, and of
-// the hidden states 8 i + 2 t and 8 i + 2 t + 1, where `own` is that of the warp's first id, and g. The stage's first
-// `chunks` chunks are not padding.
+// Adds a stage's products to a warp's sums: to those of the ids `own` and `own + 8` of the stage in lane 4 g + t, and
+// of the hidden states 8 i + 2 t and 8 i + 2 t + 1, where `own` is that of the warp's first id, and g. The stage's
+// first `chunks` chunks are not padding.
 template <class T, u32 STATES, u32 PIECES>
 DEVICE void multiply_stage(const HeadStep& args, const U32x4* weights, u32 own, u32 chunks,
                            float (&sums)[STATES / 8][4]) {

@@ -38,9 +38,9 @@ DEVICE void mma_f16(float (&sums)[4], const unsigned int (&a)[4], const unsigned
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define WARPGROUPS_MULTIPLY
 
-// An operand of `wgmma_*`: rows, or columns, of 128 bytes in shared memory, one behind the other, in which quad q of row
-// r lies where quad q ^ r % 8 would (the swizzle of 128 bytes). `quads` is a row that is a multiple of eight; adding n
-// to the operand moves it by n quads.
+// An operand of `wgmma_*`: rows, or columns, of 128 bytes in shared memory, one behind the other, in which quad q of
+// row r lies where quad q ^ r % 8 would (the swizzle of 128 bytes). `quads` is a row that is a multiple of eight;
+// adding n to the operand moves it by n quads.
 DEVICE unsigned long long wgmma_operand(const void* quads) {
     const unsigned long long address = (unsigned int)__cvta_generic_to_shared(quads) / 16 & 0x3FFF;
     // From eight rows to the next eight are 64 quads; the swizzle has the number 1.

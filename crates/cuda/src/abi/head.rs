@@ -49,8 +49,8 @@ shared! {
         /// The elements of two bytes in HEAD_STAGE_BYTES.
         FAST_STAGE_ELEMENTS: usize = 128;
 
-        /// The hidden states that fast_logits multiplies at once, at most, where warps do and where warpgroups
-        /// do; there is memory for a multiple of the latter.
+        /// The hidden states that fast_logits multiplies at once, at most, where warps do and where
+        /// warpgroups do; there is memory for a multiple of the latter.
         FAST_WARP_STATES: usize = 64;
         FAST_GROUP_STATES: usize = 256;
 
@@ -216,8 +216,8 @@ shared! {
         unscreened_count: u32;
         /// The width, rounded up to a multiple of FAST_CHUNK.
         short_width: u32;
-        /// `[groups of FAST_GROUP_STATES rows, pieces, FAST_GROUP_STATES, elements of a piece]`: hidden states
-        /// in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
+        /// `[groups of FAST_GROUP_STATES rows, pieces, FAST_GROUP_STATES, elements of a piece]`: hidden
+        /// states in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,
         /// a multiple of a warp's ids, and the stages in its shared memory.

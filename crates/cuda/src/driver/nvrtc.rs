@@ -88,7 +88,8 @@ impl Nvrtc {
             return Err(Error::TooOld { library: "NVRTC", found, needed });
         }
         let handle = Handle::new(program)?;
-        // The instructions with which warpgroups multiply are those of sm_90a, whose machine code runs on sm_90.
+        // The instructions with which warpgroups multiply are those of sm_90a, whose machine code runs on
+        // sm_90.
         let suffix = if arch == HOPPER { "a" } else { "" };
         let target = format!("--gpu-architecture={arch}{suffix}");
         let options: Vec<&str> =

@@ -60,9 +60,9 @@ impl StageBytes {
     }
 }
 
-/// Returns the shape and grid of a kernel with a queue of stages. A block takes as many ids at a time as leave
-/// room for enough stages: hidden states are copied once for each set of ids. Where its share is less it has
-/// no more warps than that, and more stages.
+/// Returns the shape and grid of a kernel with a queue of stages. A block takes as many ids at a time as
+/// leave room for enough stages: hidden states are copied once for each set of ids. Where its share is less
+/// it has no more warps than that, and more stages.
 fn queue(
     limits: &DeviceLimits,
     vocab: usize,

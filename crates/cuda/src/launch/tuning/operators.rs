@@ -118,9 +118,9 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
     TileBlocks::new(tiles, SURVEY_WARPS, tiles_per_warp)
 }
 
-/// Returns the grid of `judge_drafts`, and of `judge_requests`: the blocks of a cluster judge a tree, with a warp
-/// for each tile of a short row. There are as many as the device runs at once, and at most one for each of
-/// its warps' tiles; one if the rows' records are all that is read of most tiles.
+/// Returns the grid of `judge_drafts`, and of `judge_requests`: the blocks of a cluster judge a tree, with a
+/// warp for each tile of a short row. There are as many as the device runs at once, and at most one for each
+/// of its warps' tiles; one if the rows' records are all that is read of most tiles.
 pub(crate) fn judge_drafts(limits: &DeviceLimits, trees: usize, tiles: usize, reads_rows: bool) -> Grid {
     let most = limits.threads_per_row.min(JUDGE_DRAFTS_THREADS as usize);
     let threads = (tiles * WARP).clamp(MIN_JUDGE_THREADS.min(most), most);
