@@ -8,9 +8,10 @@ use gumball_spec::{Error, Kind, Result};
 use crate::abi::{self, MAX_RANKS, TILE, exchange_flags, flags};
 use crate::launch::tuning;
 use crate::memory::rows::{MaskRows, Rows};
+use crate::pipeline::messages::RESULTS_OFFSET;
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::row_batch::RowBatch;
-use crate::pipeline::windows::{RESULTS_OFFSET, Windows};
+use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
 
 /// Why drafts are not judged under a survey.

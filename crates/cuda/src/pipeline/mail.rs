@@ -8,9 +8,9 @@ use crate::driver::runtime::Message;
 use crate::launch::tuning;
 use crate::memory::rows::Rows;
 use crate::pipeline::exchange::Spread;
+use crate::pipeline::messages::RESULTS_OFFSET;
 use crate::pipeline::messages::{ALIGNMENT, Mail, Post};
 use crate::pipeline::rank_rows::ExchangeLayout;
-use crate::pipeline::windows::RESULTS_OFFSET;
 use crate::pipeline::workspace::Workspace;
 
 /// Rows of bytes that lie somewhere.

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::abi;
+use crate::abi::{self, WindowHeader};
 use crate::driver::runtime::{Message, Messenger, Runtime, received_while};
 use crate::error::Error;
 use crate::launch::tuning;
 use crate::memory::buffer::Buffer;
-use crate::pipeline::windows::RESULTS_OFFSET;
 use crate::pipeline::workspace::Workspace;
 
 /// Parts of rows, and what is said of results, begin at multiples of this many bytes.
 pub(super) const ALIGNMENT: usize = 256;
+
+/// Where results begin in a window, in bytes, and in a message, which a window's header precedes.
+pub(super) const RESULTS_OFFSET: usize = size_of::<WindowHeader>().next_multiple_of(ALIGNMENT);
 
 /// The memory in which messages begin and end, and what carries them.
 #[derive(Debug)]

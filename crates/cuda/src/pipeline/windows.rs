@@ -18,7 +18,7 @@ use crate::driver::peer_memory::{MemoryHandle, withdraw};
 use crate::driver::runtime::{GroupId, Meeting, Messenger, Runtime};
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
-use crate::pipeline::messages::{ALIGNMENT, Post};
+use crate::pipeline::messages::{Post, RESULTS_OFFSET};
 use crate::pipeline::rank_rows::{ExchangeFailure, ExchangeLayout};
 use crate::pipeline::results::WALK_WORDS;
 use crate::pipeline::workspace::Workspace;
@@ -26,9 +26,6 @@ use crate::pipeline::workspace::Workspace;
 /// Windows are multiples of this many bytes. The driver may put smaller allocations into one block of memory,
 /// and a handle maps all of it.
 const GRANULE: usize = 2 << 20;
-
-/// Where results begin in a window, in bytes, and in a message, which a window's header precedes.
-pub(super) const RESULTS_OFFSET: usize = size_of::<WindowHeader>().next_multiple_of(ALIGNMENT);
 
 /// Rows in a window begin at multiples of this many bytes.
 const ROW_ALIGNMENT: usize = 128;
