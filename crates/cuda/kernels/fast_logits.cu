@@ -113,9 +113,9 @@ DEVICE void copy_stages(const HeadStep& args, const IdSets& sets, StageQueue& qu
     }
 }
 
-// Adds a stage's products to a warp's sums: to those of the ids `own` and `own + 8` of the stage in lane 4 g + t, and
-// of the hidden states 8 i + 2 t and 8 i + 2 t + 1, where `own` is that of the warp's first id, and g. The stage's
-// first `chunks` chunks are not padding.
+// Adds a stage's products to a warp's sums. Lane 4 g + t has `own`, the number of the warp's first id in the stage plus
+// g, and the sums of the ids `own` and `own + 8` with the hidden states 8 i + 2 t and 8 i + 2 t + 1, for each i. The
+// first `chunks` chunks of the stage are no padding.
 template <class T, u32 STATES, u32 PIECES>
 DEVICE void multiply_stage(const HeadStep& args, const U32x4* weights, u32 own, u32 chunks,
                            float (&sums)[STATES / 8][4]) {
@@ -234,7 +234,7 @@ DEVICE void fast_rows(const HeadStep& args, const IdSets& sets, StageQueue& queu
     }
 }
 
-// The same for all rows. Fewer rows multiply fewer columns of zeros; a column's sums are the same in all.
+// The work of a thread for all rows. Fewer rows multiply fewer columns of zeros; a column's sums are the same in all.
 template <class T, bool COPIES>
 DEVICE void all_rows(const HeadStep& args, const IdSets& sets, StageQueue& queue) {
     const u32 rows = args.step.rows;

@@ -38,16 +38,16 @@ DEVICE void mma_f16(float (&sums)[4], const unsigned int (&a)[4], const unsigned
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define WARPGROUPS_MULTIPLY
 
-// An operand of `wgmma_*`: rows, or columns, of 128 bytes in shared memory, one behind the other, in which quad q of
-// row r lies where quad q ^ r % 8 would (the swizzle of 128 bytes). `quads` is a row that is a multiple of eight;
-// adding n to the operand moves it by n quads.
+// An operand of `wgmma_*`: rows, or columns, of 128 bytes, one next to the other in shared memory. Quad q of row r is
+// stored as quad q ^ r % 8 of the row (the swizzle of 128 bytes). `quads` is the address of a row whose number is a
+// multiple of eight; adding n to the operand moves it by n quads.
 DEVICE unsigned long long wgmma_operand(const void* quads) {
     const unsigned long long address = (unsigned int)__cvta_generic_to_shared(quads) / 16 & 0x3FFF;
     // From eight rows to the next eight are 64 quads; the swizzle has the number 1.
     return address | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
-// What the thread stored to shared memory, or has waited for, is there for the products that follow.
+// Lets the products that follow see all stores and copies to shared memory that the thread has made or waited for.
 DEVICE void wgmma_acquire() { asm volatile("fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;" ::: "memory"); }
 
 // Waits for all products that the warpgroup has begun.
@@ -94,9 +94,9 @@ WGMMA_OF(f16)
 
 #endif
 
-// Every thread of the warpgroup has at most REGISTERS registers from now on, or at least as many: of those that all
-// warpgroups of the block together have, since a warpgroup waits until others have given back what it wants more. On
-// other devices than sm_90a registers stay as they are.
+// Gives back registers, until every thread of the warpgroup has REGISTERS, or takes as many. A warpgroup that takes
+// registers waits until other warpgroups of the block have given them back. On other devices than sm_90a nothing
+// changes.
 template <unsigned int REGISTERS>
 DEVICE void shrink_registers() {
 #ifdef WARPGROUPS_MULTIPLY

@@ -63,8 +63,8 @@ DEVICE void load_fragments(u32 (&fragments)[2][4], const U32x4* weights, u32 row
     }
 }
 
-// How the weights and hidden states of fast_logits lie in memory and in a stage: in pieces of PIECE_QUADS quads of each
-// row, of which a stage has one or two.
+// How the weights and hidden states of fast_logits lie in memory and in a stage: in pieces of QUADS quads of each row.
+// A stage has one or two pieces.
 struct FastPiece {
 #ifdef WARPGROUPS_MULTIPLY
     // As `wgmma_operand` says.

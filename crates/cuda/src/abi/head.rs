@@ -54,7 +54,7 @@ shared! {
         FAST_WARP_STATES: usize = 64;
         FAST_GROUP_STATES: usize = 256;
 
-        /// The ids of a warpgroup, and what a stage's address in shared memory is a multiple of for it.
+        /// The ids of a warpgroup, and the alignment of its stages in shared memory, in bytes.
         FAST_GROUP_IDS: u32 = 64;
         FAST_ALIGNMENT: u32 = 1024;
 
