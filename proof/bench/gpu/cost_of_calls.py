@@ -55,9 +55,10 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
         found[f"gumball enqueue, {name}"] = lambda pool=pool: pool.enqueue([Step(logits)])
         batch = gumball.Batch(slots)
         found[f"gumball assign, {name}"] = lambda pool=pool, batch=batch: pool.assign(batch)
-        found[f"gumball step, {name}"] = lambda pool=pool, slots=slots: pool.step(logits, slots).tokens
         graph = pool.capture([Step(logits)])
         found[f"gumball replay, {name}"] = lambda pool=pool, graph=graph: pool.replay(graph)
+        # Last: a direct call ends an assignment.
+        found[f"gumball step, {name}"] = lambda pool=pool, slots=slots: pool.step(logits, slots).tokens
     one = torch.zeros(1, device="cuda")
     found["torch add_ of one element: a launch"] = lambda: one.add_(1)
     found["torch argmax"] = lambda: torch.argmax(logits, -1)
