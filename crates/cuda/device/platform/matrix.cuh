@@ -94,28 +94,7 @@ WGMMA_OF(f16)
 
 #endif
 
-// Gives back registers, until every thread of the warpgroup has REGISTERS, or takes as many. A warpgroup that takes
-// registers waits until other warpgroups of the block have given them back. On other devices than sm_90a nothing
-// changes.
-template <unsigned int REGISTERS>
-DEVICE void shrink_registers() {
-#ifdef WARPGROUPS_MULTIPLY
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
-#endif
-}
-template <unsigned int REGISTERS>
-DEVICE void grow_registers() {
-#ifdef WARPGROUPS_MULTIPLY
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
-#endif
-}
-
 #else
-
-template <unsigned int REGISTERS>
-DEVICE void shrink_registers() {}
-template <unsigned int REGISTERS>
-DEVICE void grow_registers() {}
 
 DEVICE int dot_of_bytes(unsigned int a, unsigned int b) {
     int sum = 0;
@@ -175,3 +154,19 @@ DEVICE void mma_f16(float (&sums)[4], const unsigned int (&a)[4], const unsigned
 }
 
 #endif
+
+// Gives back registers, until every thread of the warpgroup has REGISTERS, or takes as many. A warpgroup that takes
+// registers waits until other warpgroups of the block have given them back. On other devices than sm_90a nothing
+// changes.
+template <unsigned int REGISTERS>
+DEVICE void shrink_registers() {
+#ifdef WARPGROUPS_MULTIPLY
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+template <unsigned int REGISTERS>
+DEVICE void grow_registers() {
+#ifdef WARPGROUPS_MULTIPLY
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}

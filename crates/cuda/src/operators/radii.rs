@@ -12,7 +12,7 @@ use crate::memory::columns::{DeviceSlice, FLOATS};
 use crate::memory::rows::Rows;
 
 impl Operators {
-    /// Writes the radius of each row (L7): that of the token that [`Operators::sample`] draws.
+    /// Writes for each row the radius (L7) of the token that [`Operators::sample`] draws from it.
     ///
     /// # Shapes and units
     /// `rows`: R rows of logits. `params`, `draws`: columns of length R or 1; a radius must be known of the
@@ -65,9 +65,8 @@ impl Operators {
                 ..SelectedTokens::default()
             };
             let [_, write] = tuning::selected_tokens(count);
-            // SAFETY: the step has written the outputs, whose layout is that of `count` rows; of
-            // `write_selected` no other memory is read, and the creator of `radii` guarantees what it writes,
-            // whose type and length were checked.
+            // SAFETY: `write_selected` reads only the outputs that the step has written for `count` rows. It
+            // writes `radii` alone: its creator guarantees the memory, its type and length were checked.
             unsafe { write.enqueue(&*passes.runtime, &selected) }?;
         }
         Ok(())

@@ -19,7 +19,7 @@ pub(crate) struct ProbabilityRows {
     softmax: Softmax,
     vocab: usize,
     rows: Buffer,
-    /// Of the next steps' rows, and what the last softmax found in each row of logits.
+    /// The temperatures of the next steps' rows, and the statuses that the last softmax gave to rows.
     pub temperatures: Buffer,
     pub statuses: Buffer,
 }

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 VOCAB, LENGTH, COUNT = 32000, 24, 48
-# Of `served`: the model's ids, and those that are drafted; requests at once; seconds until an engine has started, and until it was timed.
+# Of `served`: the ids of the model and of its drafter, and the numbers of concurrent requests; then the seconds in which an engine must start and be timed.
 WIDE, DRAFTED_IDS, REQUESTS = 151936, 32000, (32, 128)
 START, TIMED = 150, 60
 HIDDEN, INNER, HEADS, SHARED, WIDTH = 512, 1024, 8, 4, 64
@@ -198,7 +198,7 @@ def run(out: Path) -> str:
 
 
 def ending_after(seconds: int, why: str) -> threading.Timer:
-    """Ends this process and the engine's after so many seconds, unless it is cancelled."""
+    """Ends this process and the engine's processes after `seconds` seconds, unless the timer is cancelled."""
 
     def end() -> None:
         print(f"FAILED: {why} within {seconds} s", flush=True)

@@ -36,7 +36,7 @@ CELLS: dict[str, dict[str, Any]] = {
 }
 LOGPROBS = ("greedy", "kp")
 # What TokenSpeed's backends read of a request; they ignore the rest without a word. `triton_full` and `flashinfer_full`, and Gumball's, read all of it:
-# the first has min-p in its kernels of a race and of top-k, the second draws by min-p behind its fused top-k and top-p.
+# `triton_full` applies min-p in its kernels of a race and of top-k, `flashinfer_full` draws by min-p from the result of its fused top-k and top-p.
 READS = {
     "greedy": {"temperature"},
     "flashinfer": {"temperature", "top_k", "top_p"},

@@ -152,7 +152,7 @@ def edited(draw, logprob=False):
 
 
 def renormalise(to, rows, vocab):
-    """The fused renormalisation of top-k and top-p, with what it works in."""
+    """The fused renormalisation of top-k and top-p, with its scratch memory."""
     fused.prepare_for_device(torch.cuda.current_device())
     scratch = torch.empty(fused.fused_topk_topp_workspace_size(rows, vocab), dtype=torch.uint8, device="cuda")
     return lambda probs: fused.fused_topk_topp_renorm(probs, to.k, to.p, scratch)
@@ -163,7 +163,7 @@ def renorms(rows, vocab):
 
 
 def renormalised(to, rows, vocab):
-    """What its backend `flashinfer_full` draws with, behind its edits."""
+    """The draw of its backend `flashinfer_full`, from logits that are edited already."""
     renormed, flashinfer, offsets = renormalise(to, rows, vocab), tokenspeed_chains.flashinfer, to.offsets.long()
 
     def call(logits):

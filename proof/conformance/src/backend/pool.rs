@@ -115,7 +115,7 @@ impl Pooled {
         let (device, searches) = (device::device(name)?, name.ends_with("_searching"));
         let place = device.clone();
         let make = move |config| {
-            // A fast head multiplies 256 hidden states at once, and then those that are left.
+            // More rows than the 256 hidden states that a fast head multiplies at once.
             let (device, rows) = (place.clone(), 3 * TOGETHER);
             let place = Place::Device { device, rows, history_growth: 1, keep_histories: false };
             let mut pools = Pools::new(PoolConfig { slots: rows, place, ..config })?;

@@ -410,7 +410,8 @@ fn a_row_of_a_fast_head_does_not_depend_on_its_batch(check: &Check<'_>) {
         check.fast_head(&case, &params)
     };
     let Some(all) = batch(most) else { return };
-    // Around the numbers of hidden states that are multiplied at once, and what is left behind 256 of them.
+    // The numbers of hidden states that are multiplied at once and their neighbours, also where 256 come
+    // first.
     for count in [1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 320, 321] {
         let seen = batch(count).expect("a fast head");
         let differ = seen.iter().zip(&all).position(|(seen, other)| seen.to_bits() != other.to_bits());

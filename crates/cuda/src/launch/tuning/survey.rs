@@ -95,8 +95,9 @@ pub(crate) fn survey(
     Survey { kernel: kernels.sized(size, kind, dtype), blocks }
 }
 
-/// Returns the survey of this rank's parts of rows: that of whole rows without sums. It begins at once behind
-/// `begin_drafts`, if rows are `drafted`, and behind `history_edits`.
+/// Returns the survey of this rank's parts of rows, by the kernel that surveys whole rows without sums. It
+/// may start before the kernel in front of it ends if that is `begin_drafts`, of `drafted` rows, or
+/// `history_edits`.
 pub(crate) fn survey_shards(
     limits: &DeviceLimits,
     (kind, dtype): (Kind, Dtype),
