@@ -7,9 +7,10 @@
 // Never      reads weights; drops an id whose edits, mask or bound leave a doubt
 // Twins      CPU cpu/src/head/screen.rs, cpu/src/contenders.rs | why docs/heads.md
 // Shapes     codes [vocab, codes_width]; upper, lower [rows, bounds_stride]; maxima [rows, bound_tiles]
-// Grid       head_bounds: x = any number of blocks, which share the ids, as block/stage_queue.cuh says;
-//            head_race: a warp for each tile of each row; head_contenders: x = rows
-// Traffic    in: the codes; out: 12 bytes an id and row
+// Grid       head_bounds: x = any number of blocks, which share the ids, as stage/matrix_product.cuh says;
+//            head_race: any number of warps; head_contenders: x = rows
+// Traffic    in: the codes, once for each 128 rows, or 32 before sm_90a and after it; out: 8 bytes an id and row, for
+//            head_race 12
 // Requires   head_states before head_bounds, which comes before head_race, and that before head_contenders
 //
 // Edits play no part in the bounds: an id that the request edits, and one that the screen does not bound, is a
@@ -18,10 +19,8 @@
 
 #include "block/kth_largest.cuh"
 #include "block/reduce.cuh"
-#include "block/stage_queue.cuh"
 #include "math/arrival.cuh"
-#include "platform/matrix.cuh"
-#include "stage/head.cuh"
+#include "stage/matrix_product.cuh"
 
 // The error of numbers computed here, at most: a part of the sizes of all terms, and the loss of subnormal numbers.
 #define SLACK_PART bits_float((127 - 19) << 23)
@@ -34,28 +33,44 @@ struct Bounds {
 // The numbers of a screen for an id, and its bias.
 struct ScreenedId {
     float scale, own, code_norm, bias;
-
-    ScreenedId() = default;
-    DEVICE_MEMBER ScreenedId(const HeadStep& args, u32 id)
-        : scale(args.scales[id]), own(args.own[id]), code_norm(args.code_norms[id]),
-          bias(args.bias != nullptr ? args.bias[id] : 0.0f) {}
-    DEVICE_MEMBER bool is_bounded() const { return own <= MAX_F32; }
 };
 
-// What bounds need of a HeadRow, in shared memory.
+// The bit of an id in a bitmap.
+DEVICE bool has_id(const u32* bitmap, u32 id) { return bitmap[id / 32] >> (id % 32) & 1; }
+
+// Which of 32 ids a row's bitmasks ban. A mask has no bits for ids beyond its words, which are banned.
+DEVICE u32 banned_ids(const HeadStep& args, const HeadRow& row, u32 word) {
+    u32 banned = row.allowed ? ~row.allowed[word] : 0;
+    if (row.mask) {
+        banned |= word < args.step.mask_words ? ~row.mask[word] : ~0u;
+    }
+    return banned;
+}
+
+DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
+    return banned_ids(args, row, id / 32) >> (id % 32) & 1;
+}
+
+// What bounds need of a HeadRow, and of 32 ids those that bitmasks or edits exclude from bounds.
 struct BoundRow {
     float unit, mean, norm, rest, slack;
-    // Whether bitmasks or edits exclude ids from bounds.
-    u32 has_exclusions;
+    u32 plan, excluded;
 
     BoundRow() = default;
-    DEVICE_MEMBER explicit BoundRow(const HeadRow& row)
-        : unit(row.unit), mean(row.mean), norm(row.norm), rest(row.rest), slack(row.slack),
-          has_exclusions(row.mask != nullptr || row.allowed != nullptr || row.touched != nullptr) {}
+    DEVICE_MEMBER BoundRow(const HeadStep& args, u32 number, u32 word) {
+        const HeadRow& row = args.head_rows[number < args.step.rows ? number : 0];
+        unit = row.unit, mean = row.mean, norm = row.norm, rest = row.rest, slack = row.slack;
+        plan = number < args.step.rows ? row.plan : PLAN_NONE;
+        excluded = 0;
+        if (row.has_exclusions) {
+            excluded = banned_ids(args, row, word) | (row.touched ? row.touched[word] : 0);
+        }
+    }
+    DEVICE_MEMBER bool has_bounds() const { return plan > PLAN_WHOLE; }
 };
 
-// The bounds of an id's logit, from the products of its codes with a hidden state's high and low digits.
-// docs/bounds.md proves them.
+// The bounds of an id's logit before its softcap, from the products of its codes with a hidden state's high and low
+// digits. docs/bounds.md proves them.
 DEVICE Bounds bounds_of(const HeadStep& args, const BoundRow& row, const ScreenedId& of_id, int high, int low) {
     // The high digits are worth 256 of the low ones.
     const float worth = of_id.scale * row.unit, highs = (float)high, lows = (float)low;
@@ -63,220 +78,139 @@ DEVICE Bounds bounds_of(const HeadStep& args, const BoundRow& row, const Screene
     const float sizes = fma_rn(worth, fma_rn(256.0f, fabsf(highs), fabsf(lows)), fabsf(row.mean));
     const float reach = fma_rn(of_id.own, row.norm, fma_rn(of_id.code_norm, row.rest, row.slack));
     const float covered = reach + fma_rn(sizes + reach, SLACK_PART, BOUND_SLACK);
-    const float above = (center + covered + of_id.bias) * args.logit_scale,
-                below = (center - covered + of_id.bias) * args.logit_scale;
-    if (!(args.softcap > 0.0f)) {
-        return Bounds{above, below};
+    return Bounds{(center + covered + of_id.bias) * args.logit_scale,
+                  (center - covered + of_id.bias) * args.logit_scale};
+}
+
+// The job of a block of head_bounds; stage/matrix_product.cuh says what its members are for. A hidden state has two
+// columns, its high digits and its low ones, so that a lane has both products of an id.
+struct ScreenBounds {
+    const HeadStep& args;
+
+    DEVICE_MEMBER MatrixOperands operands() const {
+        const u32 width = args.codes_width;
+        return {(const char*)args.codes, width, width, width, true, (const U32x4*)args.digits, 2 * args.step.rows};
     }
-    const float slack = args.softcap * SOFTCAP_SLACK;
-    return Bounds{below_softcap(above, args.softcap) + slack, below_softcap(below, args.softcap) - slack};
-}
-
-// The bit of an id in a bitmap.
-DEVICE bool has_id(const u32* bitmap, u32 id) { return bitmap[id / 32] >> (id % 32) & 1; }
-
-// Whether a row's bitmasks ban an id. A mask has no bits for ids beyond its words, which are banned.
-DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
-    return (row.mask && (id / 32 >= args.step.mask_words || !has_id(row.mask, id))) ||
-           (row.allowed && !has_id(row.allowed, id));
-}
-
-// Whether a row's bitmasks or edits exclude an id from bounds.
-DEVICE_NOINLINE bool excludes(const HeadStep& args, u32 row, u32 id) {
-    const HeadRow& head_row = args.head_rows[row];
-    return (head_row.touched && has_id(head_row.touched, id)) || is_banned(args, head_row, id);
-}
-
-// The rows that have bounds: a bit for each of SCREENED_STATES.
-DEVICE u32 screened_rows(const HeadStep& args) {
-    return rows_that(args, 0, [](u32 plan) INLINE { return plan > PLAN_WHOLE; });
-}
-
-// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a set, and after the codes of `queue_ids` ids the
-// digits of 4 TILES hidden states that meet them.
-template <u32 TILES>
-struct BoundStage {
-    static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, TILE_QUADS = DIGIT_TILE_BYTES / 16,
-                         CHUNK_QUADS = DIGIT_CHUNK_BYTES / 16;
-
-    // Starts to copy a copying thread's quads of the codes of `ids` ids from `first_id` on.
-    static DEVICE_MEMBER void copy_codes(const HeadStep& args, U32x4* quads, u32 first_id, u32 ids, u32 number) {
-        constexpr u32 ROWS = HEAD_COPY_WARPS * 32 / ROW_QUADS;
-        const u32 quad = threadIdx.x % ROW_QUADS, first = threadIdx.x / ROW_QUADS;
-        if (quad / (CODE_CHUNK / 16) >= chunks(args, number)) {
-            return;
+    DEVICE_MEMBER bool begin() const {
+        grid_dependency_wait();
+        trigger_dependents();
+        u32 screened = 0;
+        for (u32 first = 0; first < args.step.rows; first += 32) {
+            screened |= rows_that(args, first, [](u32 plan) INLINE { return plan > PLAN_WHOLE; });
         }
-        const char* from = (const char*)args.codes + (u64)(first_id + first) * args.codes_width;
-        from += (u64)number * HEAD_STAGE_BYTES + 16 * quad;
-        // The thread's ids are a multiple of eight apart, so their quads are in the same order.
-        U32x4* to = quads + weight_place(first, quad);
-        const u32 own = ids > first ? (ids - first + ROWS - 1) / ROWS : 0;
-#pragma unroll 4
-        for (u32 n = 0; n < own; n++) {
-            cp_async(to + n * (ROWS * ROW_QUADS), from);
-            from += (u64)ROWS * args.codes_width;
+        // The compiler is to see that all lanes of a warp go the same way.
+        return __shfl_sync(FULL_MASK, screened, 0) != 0;
+    }
+    // The ids of a lane, `first` and the one eight after it; those from `end` on are none, and have no bounds.
+    struct Ids {
+        u32 first, end;
+        ScreenedId of[2];
+    };
+    DEVICE_MEMBER Ids ids(u32 first_id, u32 end) const {
+        Ids ids{first_id, end, {}};
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const u32 id = first_id + 8 * i;
+            ids.of[i].own = INF_F32;
+            if (id < end) {
+                const float bias = args.bias != nullptr ? args.bias[id] : 0.0f;
+                ids.of[i] = ScreenedId{args.scales[id], args.own[id], args.code_norms[id], bias};
+            }
+        }
+        return ids;
+    }
+    template <u32 COLUMNS>
+    DEVICE_MEMBER void finish(const int (&sums)[COLUMNS / 8][4], const Ids& ids, u32 first_column) const {
+        constexpr u32 COUNT = COLUMNS / 8, AT_ONCE = COUNT < 2 ? COUNT : 2;
+        const u32 first_row = first_column / 2 + lane_id() % 4, last = args.step.vocab - 1;
+        const u32 word = (ids.first < last ? ids.first : last) / 32;
+        // The largest upper and lower bounds of AT_ONCE rows.
+        float largest[2 * AT_ONCE];
+#pragma unroll
+        for (u32 n = 0; n < COUNT; n++) {
+            const u32 number = first_row + 4 * n;
+            const BoundRow row(args, number, word);
+            // Of SCREENED_STATES rows a u32 counts all bounds.
+            const u32 place = number * args.bounds_stride + ids.first;
+            float *upper = args.upper + place, *lower = args.lower + place;
+            float* logits = args.logits + (number * args.step.vocab + ids.first);
+            Bounds most{-INF_F32, -INF_F32};
+            const u32 excluded = row.excluded >> ids.first % 32;
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                Bounds bounds = bounds_of(args, row, ids.of[i], sums[n][2 * i], sums[n][2 * i + 1]);
+                if (!(ids.of[i].own <= MAX_F32) || excluded >> 8 * i & 1) {
+                    bounds = Bounds{-INF_F32, -INF_F32};
+                }
+                if (row.has_bounds() && ids.first + 8 * i < ids.end) {
+                    upper[8 * i] = bounds.upper;
+                    // Only the race reads lower bounds, and `cap`.
+                    if (row.plan == PLAN_RACE || args.softcap > 0.0f) {
+                        lower[8 * i] = bounds.lower;
+                    }
+                    logits[8 * i] = -INF_F32;
+                }
+                most = Bounds{max_f32(most.upper, bounds.upper), max_f32(most.lower, bounds.lower)};
+            }
+            largest[n % AT_ONCE * 2] = most.upper;
+            largest[n % AT_ONCE * 2 + 1] = most.lower;
+            if (n % AT_ONCE == AT_ONCE - 1) {
+                write_maxima(largest, ids, number - 4 * (AT_ONCE - 1));
+            }
+        }
+        // Few models have a softcap, whose code for each sum would take registers from the sums.
+        if (args.softcap > 0.0f) {
+#pragma unroll 1
+            for (u32 n = 0; n < COUNT; n++) {
+                cap(ids, first_row + 4 * n);
+            }
         }
     }
-    // Starts to copy its quads of the digits.
-    static DEVICE_MEMBER void copy_digits(const HeadStep& args, U32x4* quads, u32 number) {
-        const U32x4* digits = (const U32x4*)args.digits + (u64)number * BOUND_STAGE_CHUNKS * CHUNK_QUADS;
-        U32x4* to = quads + args.queue_ids * ROW_QUADS;
-        for (u32 i = threadIdx.x; i < chunks(args, number) * TILES * TILE_QUADS; i += HEAD_COPY_WARPS * 32) {
-            cp_async(to + i, digits + i / (TILES * TILE_QUADS) * CHUNK_QUADS + i % (TILES * TILE_QUADS));
+    // Writes the maxima of the rows `number`, `number` + 4 and so on over the ids of the eight lanes that have them: of
+    // each row that of upper bounds, then that of lower ones.
+    template <u32 COUNT>
+    DEVICE_MEMBER void write_maxima(float (&most)[COUNT], const Ids& ids, u32 number) const {
+        u32 held = 0;
+#pragma unroll
+        for (u32 apart = 4, count = COUNT; apart < 32; apart *= 2, count = (count + 1) / 2) {
+            const bool is_upper = lane_id() & apart;
+            // A lane keeps half of the maxima, and gives its partner the other half.
+#pragma unroll
+            for (u32 j = 0; j < count / 2; j++) {
+                const float kept = is_upper ? most[j + count / 2] : most[j];
+                const float given = is_upper ? most[j] : most[j + count / 2];
+                most[j] = max_f32(kept, __shfl_xor_sync(FULL_MASK, given, (int)apart));
+            }
+            if (count == 1) {
+                most[0] = max_f32(most[0], __shfl_xor_sync(FULL_MASK, most[0], (int)apart));
+            } else if (is_upper) {
+                held += count / 2;
+            }
+        }
+        const u32 row = number + held / 2 * 4, tile = ids.first / BOUND_IDS;
+        if (row < args.step.rows && tile * BOUND_IDS < ids.end) {
+            (held % 2 == 0 ? args.upper_maxima : args.lower_maxima)[(u64)row * args.bound_tiles + tile] = most[0];
         }
     }
-    // The chunks of a stage.
-    static DEVICE_MEMBER u32 chunks(const HeadStep& args, u32 number) {
-        const u32 left = args.codes_width / CODE_CHUNK - number * BOUND_STAGE_CHUNKS;
-        return left < BOUND_STAGE_CHUNKS ? left : BOUND_STAGE_CHUNKS;
+    // Applies the softcap to the bounds that the lane wrote of a row.
+    DEVICE_MEMBER void cap(const Ids& ids, u32 number) const {
+        const bool has_bounds = number < args.step.rows && args.head_rows[number].plan > PLAN_WHOLE;
+        float most[2] = {-INF_F32, -INF_F32};
+        for (u32 id = ids.first; has_bounds && id < ids.first + BOUND_IDS && id < ids.end; id += 8) {
+            const u64 place = (u64)number * args.bounds_stride + id;
+            const float above = args.upper[place], slack = args.softcap * SOFTCAP_SLACK;
+            if (above > -INF_F32) {
+                args.upper[place] = softcapped(above, args.softcap) + slack;
+                args.lower[place] = softcapped(args.lower[place], args.softcap) - slack;
+                most[0] = max_f32(most[0], args.upper[place]);
+                most[1] = max_f32(most[1], args.lower[place]);
+            }
+        }
+        write_maxima(most, ids, number);
     }
 };
 
-// Bounds the logits of a block's ids for up to 4 TILES hidden states. A multiplying warp has BOUND_IDS ids of a set;
-// its lane 4 g + t has the codes of the ids g and g + 8 that begin at 4 t in each sixteen, and gets the products of
-// both ids with every fourth hidden state from t on.
-template <u32 TILES>
-DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, BoundRow (&bound_rows)[SCREENED_STATES]) {
-    typedef BoundStage<TILES> Stage;
-    constexpr u32 CHUNKS_AT_ONCE = TILES < 8 ? BOUND_STAGE_CHUNKS : 1, DIGITS_AT_ONCE = TILES < 4 ? TILES : 4;
-    queue.stage_quads = args.queue_ids * Stage::ROW_QUADS + BOUND_STAGE_CHUNKS * TILES * Stage::TILE_QUADS;
-    const IdSets sets(args.step.vocab, args.queue_ids);
-    const u32 chunks = args.codes_width / CODE_CHUNK, stages = (chunks + BOUND_STAGE_CHUNKS - 1) / BOUND_STAGE_CHUNKS;
-    const u32 vocab = args.step.vocab, last = vocab - 1;
-    if (warp_id() < HEAD_COPY_WARPS) {
-        bool has_waited = false;
-        for (u32 set = 0; set < sets.count; set++) {
-            const u32 first_id = sets.first(set), left = first_id < vocab ? vocab - first_id : 0;
-            for (u32 i = 0; i < stages; i++) {
-                queue.acquire_empty();
-                Stage::copy_codes(args, queue.quads(), first_id, left < sets.ids ? left : sets.ids, i);
-                if (!has_waited) {
-                    // Codes are on their way before the digits are there.
-                    grid_dependency_wait();
-                    trigger_dependents();
-                    has_waited = true;
-                    // RAW on bound_rows: see below.
-                    __syncthreads();
-                    if (screened_rows(args) == 0) {
-                        cp_async_wait_all();
-                        return;
-                    }
-                }
-                Stage::copy_digits(args, queue.quads(), i);
-                queue.fill(false);
-            }
-        }
-        return;
-    }
-    grid_dependency_wait();
-    trigger_dependents();
-    const u32 screened = screened_rows(args);
-    for (u32 row = threadIdx.x - HEAD_COPY_WARPS * 32; row < args.step.rows; row += blockDim.x - HEAD_COPY_WARPS * 32) {
-        bound_rows[row] = BoundRow(args.head_rows[row]);
-    }
-    // RAW on bound_rows: the threads of all multiplying warps wrote some, each of them reads all.
-    __syncthreads();
-    if (screened == 0) {
-        return;
-    }
-    const u32 lane = lane_id(), g = lane / 4, t = lane % 4, own = (warp_id() - HEAD_COPY_WARPS) * BOUND_IDS + g;
-    for (u32 set = 0; set < sets.count; set++) {
-        const u32 first_id = sets.first(set);
-        // These loads overlap the copies.
-        ScreenedId ids[2];
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            const u32 id = first_id + own + 8 * i;
-            ids[i] = ScreenedId(args, id < last ? id : last);
-        }
-        int sums[TILES][4] = {};
-#pragma unroll 1
-        for (u32 i = 0; i < stages; i++) {
-            queue.acquire_full();
-            const U32x4 *codes = queue.quads(), *all_digits = codes + args.queue_ids * Stage::ROW_QUADS;
-#pragma unroll CHUNKS_AT_ONCE
-            for (u32 chunk = 0; chunk < BOUND_STAGE_CHUNKS; chunk++) {
-                if (i * BOUND_STAGE_CHUNKS + chunk >= chunks) {
-                    break;
-                }
-                u32 of_codes[2][4];
-                load_fragments(of_codes, codes, own, chunk);
-#pragma unroll
-                for (u32 first = 0; first < TILES; first += DIGITS_AT_ONCE) {
-                    U32x4 digits[DIGITS_AT_ONCE];
-#pragma unroll
-                    for (u32 tile = 0; tile < DIGITS_AT_ONCE; tile++) {
-                        digits[tile] = all_digits[(chunk * TILES + first + tile) * Stage::TILE_QUADS + lane];
-                    }
-#pragma unroll
-                    for (u32 k = 0; k < 2; k++) {
-#pragma unroll
-                        for (u32 tile = 0; tile < DIGITS_AT_ONCE; tile++) {
-                            const u32 of_state[2] = {digits[tile].word[2 * k], digits[tile].word[2 * k + 1]};
-                            mma_s8(sums[first + tile], of_codes[k], of_state);
-                        }
-                    }
-                }
-            }
-            queue.release();
-        }
-        // A warp beyond the set's ids multiplied what was in shared memory.
-        if (own - g >= sets.ids) {
-            continue;
-        }
-        const u32 bound_tile = (first_id + own) / BOUND_IDS;
-#pragma unroll
-        for (u32 tile = 0; tile < TILES; tile++) {
-            const u32 row = 4 * tile + t;
-            const bool has_bounds = screened >> row & 1;
-            const BoundRow& bound_row = bound_rows[row];
-            float upper_max = -INF_F32, lower_max = -INF_F32;
-#pragma unroll
-            for (u32 i = 0; i < 2; i++) {
-                const u32 id = first_id + own + 8 * i;
-                if (has_bounds && id <= last) {
-                    Bounds bounds{-INF_F32, -INF_F32};
-                    if (ids[i].is_bounded() && !(bound_row.has_exclusions && excludes(args, row, id))) {
-                        bounds = bounds_of(args, bound_row, ids[i], sums[tile][2 * i], sums[tile][2 * i + 1]);
-                    }
-                    args.upper[(u64)row * args.bounds_stride + id] = bounds.upper;
-                    args.lower[(u64)row * args.bounds_stride + id] = bounds.lower;
-                    args.logits[(u64)row * args.step.vocab + id] = -INF_F32;
-                    upper_max = max_f32(upper_max, bounds.upper);
-                    lower_max = max_f32(lower_max, bounds.lower);
-                }
-            }
-            // Lanes with the same t have the same row.
-#pragma unroll
-            for (u32 apart = 4; apart < 32; apart *= 2) {
-                upper_max = max_f32(upper_max, __shfl_xor_sync(FULL_MASK, upper_max, (int)apart));
-                lower_max = max_f32(lower_max, __shfl_xor_sync(FULL_MASK, lower_max, (int)apart));
-            }
-            if (g == 0 && has_bounds && bound_tile < args.bound_tiles) {
-                args.upper_maxima[(u64)row * args.bound_tiles + bound_tile] = upper_max;
-                args.lower_maxima[(u64)row * args.bound_tiles + bound_tile] = lower_max;
-            }
-        }
-    }
-}
-
-KERNEL(head_bounds, HEAD_QUEUE_THREADS, HeadStep, args) {
-    DYNAMIC_SMEM(smem);
-    __shared__ StageMbarriers mbarriers;
-    __shared__ BoundRow bound_rows[SCREENED_STATES];
-    StageQueue queue(mbarriers, smem, args.queue_stages);
-    // Steps of few rows multiply fewer columns.
-    const u32 rows = args.step.rows;
-    if (rows <= 4) {
-        bound_ids<1>(args, queue, bound_rows);
-    } else if (rows <= 8) {
-        bound_ids<2>(args, queue, bound_rows);
-    } else if (rows <= 16) {
-        bound_ids<4>(args, queue, bound_rows);
-    } else {
-        bound_ids<8>(args, queue, bound_rows);
-    }
-}
+KERNEL(head_bounds, HEAD_QUEUE_THREADS, HeadStep, args) { matrix_product<Codes>(ScreenBounds{args}); }
 
 // How far scores computed here may be from the draw's, besides: see docs/bounds.md.
 #define SCORE_SLACK bits_float((127 - 8) << 23)
@@ -294,59 +228,83 @@ DEVICE void load_floats(const float* from, float (&x)[COUNT]) {
     }
 }
 
+// Stores them likewise.
+template <u32 COUNT>
+DEVICE void store_floats(float* to, const float (&x)[COUNT]) {
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i += 4) {
+        *(U32x4*)(to + i) = U32x4{{float_bits(x[i]), float_bits(x[i + 1]), float_bits(x[i + 2]), float_bits(x[i + 3])}};
+    }
+}
+
 // The score of a bound in the race. -inf stays apart: it stands for no bound, so the score of a bound is finite,
 // however low the temperature.
 DEVICE float bounded_score(float bound, float log2e_over_t, float log2_arrival) {
     return bound > -INF_F32 ? clamp_finite(fma_rn(bound, log2e_over_t, -log2_arrival)) : -INF_F32;
 }
 
-// A lane has the eight neighbouring ids of a tile that begin at 8 lane. Rows of bounds begin at multiples of a tile,
-// and have whole tiles.
-KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
-    grid_dependency_wait();
-    trigger_dependents();
-    const u32 item = blockIdx.x * warp_count() + warp_id(), tiles = args.step.tiles, row_number = item / tiles,
-              tile = item % tiles;
-    if (row_number >= args.step.rows || args.head_rows[row_number].plan != PLAN_RACE) {
-        return;
-    }
-    const HeadRow& row = args.head_rows[row_number];
+// What a winner's score surely reaches if a score is at least `least`.
+DEVICE float surely_reached(float least) { return least - (SCORE_SLACK + fabsf(least) * SLACK_PART); }
+
+// Scores the bounds of a tile of a row. A lane has the eight neighbouring ids of the tile that begin at 8 lane. Rows of
+// bounds begin at multiples of a tile, and have whole tiles.
+DEVICE void race_tile(const HeadStep& args, u32 row_number, u32 tile) {
+    HeadRow& row = args.head_rows[row_number];
+    const u32 best = *(const volatile u32*)&row.best_score;
+    const RngStream rng{row.seed, row.position, row.draw};
+    const FirstArrival first = first_arrival(rng, tile);
     const u32 in_tile = lane_id() * ITEMS_PER_LANE, start = tile * TILE + in_tile;
     float* upper = args.upper + (u64)row_number * args.bounds_stride + start;
     float above[ITEMS_PER_LANE], below[ITEMS_PER_LANE];
     load_floats(upper, above);
-    load_floats(args.lower + (u64)row_number * args.bounds_stride + start, below);
-    const RngStream rng{row.seed, row.position, row.draw};
-    const FirstArrival first = first_arrival(rng, tile);
     u32 words[ITEMS_PER_LANE];
     lane_words(rng, start, start + 4, words);
-    float most = -INF_F32, least = -INF_F32;
+    // Few ids could still win once some were scored. Twice the slack also covers how arrivals are approximated.
+    const float reached = best != 0 ? surely_reached(surely_reached(from_ordered_bits(best))) : -INF_F32;
+    u32 reaching = 0;
 #pragma unroll
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        const float later = first.e + exponential_from_u32(words[j]);
-        const float late = log2_of_normal(in_tile + j == first.offset ? first.e : later);
-        above[j] = bounded_score(above[j], row.log2e_over_t, late);
-        if (start + j < args.step.vocab) {
+        const float early = approx_log2_arrival(first.e, in_tile + j == first.offset ? 0 : words[j]);
+        const bool reaches = bounded_score(above[j], row.log2e_over_t, early) >= reached;
+        reaching |= (u32)(reaches && start + j < args.step.vocab) << j;
+    }
+    float most = -INF_F32, least = -INF_F32;
+    // Two lanes have the ids of a maximum; where neither has one that reaches it, nobody reads their bounds again.
+    if ((reaching | __shfl_xor_sync(FULL_MASK, reaching, 1)) != 0) {
+        load_floats(args.lower + (u64)row_number * args.bounds_stride + start, below);
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            const float later = first.e + exponential_from_u32(words[j]);
+            const float late = log2_of_normal(in_tile + j == first.offset ? first.e : later);
+            const bool reaches = reaching >> j & 1;
+            above[j] = reaches ? bounded_score(above[j], row.log2e_over_t, late) : -INF_F32;
             most = max_f32(most, above[j]);
-            least = max_f32(least, bounded_score(below[j], row.log2e_over_t, late));
+            least = max_f32(least, reaches ? bounded_score(below[j], row.log2e_over_t, late) : -INF_F32);
         }
+        store_floats(upper, above);
     }
-#pragma unroll
-    for (u32 i = 0; i < ITEMS_PER_LANE; i += 4) {
-        U32x4 quad;
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            quad.word[j] = float_bits(above[i + j]);
-        }
-        *(U32x4*)(upper + i) = quad;
-    }
-    // Two lanes have the ids of a maximum.
     most = max_f32(most, __shfl_xor_sync(FULL_MASK, most, 1));
     least = max_f32(least, __shfl_xor_sync(FULL_MASK, least, 1));
     const u32 bound_tile = start / BOUND_IDS;
     if (lane_id() % 2 == 0 && bound_tile < args.bound_tiles) {
         args.upper_maxima[(u64)row_number * args.bound_tiles + bound_tile] = most;
         args.lower_maxima[(u64)row_number * args.bound_tiles + bound_tile] = least;
+    }
+    const u32 found = (u32)warp_max(ordered_bits(least));
+    if (lane_id() == 0 && found > best && from_ordered_bits(found) > -INF_F32) {
+        atomicMax(&row.best_score, found);
+    }
+}
+
+// Neighbouring warps have different rows, so that most tiles of a row find some that were scored before.
+KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
+    grid_dependency_wait();
+    trigger_dependents();
+    const u32 rows = args.step.rows, all = rows * args.step.tiles;
+    for (u32 item = blockIdx.x * warp_count() + warp_id(); item < all; item += gridDim.x * warp_count()) {
+        if (args.head_rows[item % rows].plan == PLAN_RACE) {
+            race_tile(args, item % rows, item / rows);
+        }
     }
 }
 
@@ -454,7 +412,7 @@ KERNEL(head_contenders, HEAD_CONTENDERS_THREADS, HeadStep, args) {
         // The filter rounds this distance at another place: 2^-19 of both numbers cover that.
         least += head_row.offset - (fabsf(least) + fabsf(head_row.offset)) * SLACK_PART;
     } else if (least > -INF_F32 && plan == PLAN_RACE) {
-        least -= SCORE_SLACK + fabsf(least) * SLACK_PART;
+        least = surely_reached(least);
     }
     add_from(args, row, least, contenders);
     add_unbounded(args, head_row, contenders);

@@ -318,15 +318,16 @@ DEVICE void listed(const HeadStep& args) {
     constexpr u32 HALVES = LISTED_LOGITS_THREADS / 16;
     const ListedPiece<T> piece(smem);
     const u32 half = threadIdx.x / 16, halves = gridDim.x * HALVES;
-    // All rows' numbers of contenders come in one load.
-    static_assert(SCREENED_STATES <= 32, "a lane has a row");
-    const u32 lane = lane_id();
-    const bool has_row = lane < args.step.rows && args.head_rows[lane].plan > PLAN_WHOLE;
-    const u32 counts = has_row ? args.head_rows[lane].contenders : 0;
     // Rows begin with different blocks, so that the first blocks do not get contenders of each row.
-    u32 first_block = blockIdx.x;
+    u32 first_block = blockIdx.x, counts = 0;
     for (u32 row = 0; row < args.step.rows; row++) {
-        const u32 count = __shfl_sync(FULL_MASK, counts, (int)row);
+        if (row % 32 == 0) {
+            // The numbers of contenders of 32 rows come in one load.
+            const u32 of_lane = row + lane_id();
+            const bool is_screened = of_lane < args.step.rows && args.head_rows[of_lane].plan > PLAN_WHOLE;
+            counts = is_screened ? args.head_rows[of_lane].contenders : 0;
+        }
+        const u32 count = __shfl_sync(FULL_MASK, counts, (int)row % 32);
         const float* state = args.states + (u64)row * args.padded_width;
         for (u32 start = first_block * HALVES; start < count; start += halves) {
             const u32 index = start + half;

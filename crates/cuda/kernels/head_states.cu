@@ -5,7 +5,7 @@
 //            product with the mean row of weights
 // Never      reads the hidden state of a row without a request
 // Twins      CPU head/src/screen.rs (ScreenedStates) | why docs/heads.md
-// Shapes     hidden [rows, width] of T; states [rows, padded_width]; digits as head_bounds.cu reads them
+// Shapes     hidden [rows, width] of T; states [rows, padded_width]; digits as MatrixPiece has them
 // Grid       x = rows; HEAD_STATES_THREADS threads; no dynamic shared memory
 // Traffic    in: a hidden state, and the mean row; out: 4 bytes an element, and 2 more for a screen; for a fast head 2
 // Requires   the kernels before are complete: they make requests and hidden states
@@ -62,22 +62,16 @@ DEVICE double unit_of(float largest) {
     return wide / unit > DIGIT_MOST ? 2.0 * unit : unit;
 }
 
-// Where the bytes of an element's two digits lie, for head_bounds.cu: it gives lane 4 c + t 16 bytes of each chunk of
-// 64 codes, four of each sixteen from 4 t on, of column c; the columns of a state are its high digits and its low ones,
-// and four states have the columns of a product.
-DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
-    const u32 chunks = args.codes_width / CODE_CHUNK, state = row % SCREENED_STATES;
-    const u32 column = 2 * (state % 4), t = i % 16 / 4, sixteen = i % CODE_CHUNK / 16;
-    const u64 piece = (u64)(row / SCREENED_STATES) * chunks + i / CODE_CHUNK;
-    return piece * DIGIT_CHUNK_BYTES + state / 4 * DIGIT_TILE_BYTES + (4 * column + t) * 16 + sixteen * 4 + i % 4;
+// Where one of an element's digits lies: even columns have the high digits of a state, the next ones its low digits.
+DEVICE char* digit_place(const HeadStep& args, u32 column, u32 i) {
+    return (char*)args.digits + MatrixPiece::word(args.codes_width, column, i / 4) * 4 + i % 4;
 }
 
-// Rounds a hidden state to the type of the weights, W, and pads it with zeros to whole stages of fast_logits. A NaN
+// Rounds a hidden state to the type of the weights, W, and pads it with zeros to whole stages of a product. A NaN
 // stays one.
 template <class T, class W>
 DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden, u32 row) {
-    u32* words = (u32*)((U32x4*)args.short_states + FastPiece::states_before(args, row / 8 * 8, 0));
-    const u32 count = FastPiece::count(args) * FastPiece::WORDS;
+    const u32 bytes = args.short_width * 2, count = MatrixPiece::words(bytes);
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < count; i += HEAD_STATES_THREADS) {
         const float low = 2 * i < args.width ? T::convert(hidden[2 * i]) : 0.0f;
@@ -85,8 +79,7 @@ DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden,
         // The bits of a quiet NaN in both types.
         const u32 of_low = low == low ? W::pack_two(low, 0.0f) & 0xFFFF : 0x7FFF;
         const u32 of_high = high == high ? W::pack_two(high, 0.0f) & 0xFFFF : 0x7FFF;
-        const u32 piece = i / FastPiece::WORDS * (FAST_GROUP_STATES * FastPiece::WORDS);
-        words[piece + FastPiece::state_word(row % 8, i % FastPiece::WORDS)] = of_low | of_high << 16;
+        ((u32*)args.short_states)[MatrixPiece::word(bytes, row, i)] = of_low | of_high << 16;
     }
 }
 
@@ -155,6 +148,7 @@ DEVICE void prepare_state(const HeadStep& args) {
             out.mask = masks.mask;
             out.allowed = masks.allowed;
             out.touched = masks.touched;
+            out.has_exclusions = masks.mask != nullptr || masks.allowed != nullptr || masks.touched != nullptr;
             const RngStream rng = race_stream(params, args.step.states[slot]);
             out.seed = rng.seed;
             out.position = rng.position;
@@ -172,7 +166,6 @@ DEVICE void prepare_state(const HeadStep& args) {
     if (saves && largest < float_bits(INF_F32)) {
         // The unit is a power of two, so its inverse is exact, and so are products with both.
         const double unit = unit_of(bits_float(largest)), inverse = 1.0 / unit;
-        char* digits = (char*)args.digits;
         StateSums sums{0.0, 0.0, 0.0};
 #pragma unroll 4
         for (u32 i = threadIdx.x; i < args.width; i += HEAD_STATES_THREADS) {
@@ -182,10 +175,8 @@ DEVICE void prepare_state(const HeadStep& args) {
             sums.squares += h * h;
             sums.rest += left * left;
             sums.mean += args.mean[i] * h;
-            const u64 place = digit_place(args, row, i);
-            digits[place] = (char)high;
-            // The column beside it has the low digits.
-            digits[place + 64] = (char)(digit - 256 * high);
+            *digit_place(args, 2 * row, i) = (char)high;
+            *digit_place(args, 2 * row + 1, i) = (char)(digit - 256 * high);
         }
         sums = block_sums(storage, sums);
         const double length = sqrt(sums.squares), norm = length * LENGTH_UP;
@@ -205,6 +196,7 @@ DEVICE void prepare_state(const HeadStep& args) {
         out.count = needs.count;
         out.offset = needs.offset;
         out.contenders = 0;
+        out.best_score = 0;
         if (out.plan == PLAN_WHOLE && !(args.flags & HEAD_CLUSTERED)) {
             atomicAdd(&args.counts[0], (u64)1);
         }

@@ -23,7 +23,6 @@ struct StageQueue {
     U32x4* smem;
     u32 stages, stage_quads = 0;
     u32 stage = 0, parity = 0;
-    bool first_round = true;
 
     // All threads of the block call it.
     DEVICE_MEMBER StageQueue(StageMbarriers& mbarriers, U32x4* smem, u32 stages)
@@ -38,12 +37,9 @@ struct StageQueue {
 
     DEVICE_MEMBER U32x4* quads() const { return smem + stage * stage_quads; }
 
-    // A copying thread waits until the stage may be written. WAR on the stage: the other warps have read what it held.
-    DEVICE_MEMBER void acquire_empty() const {
-        if (!first_round) {
-            mbarrier_wait_parity(mbarriers.empty + stage, parity ^ 1);
-        }
-    }
+    // A copying thread waits until the stage may be written; in the first round the phase before the first one has
+    // passed. WAR on the stage: the other warps have read what it held.
+    DEVICE_MEMBER void acquire_empty() const { mbarrier_wait_parity(mbarriers.empty + stage, parity ^ 1); }
     // A copying thread has started its copies to the stage, and goes on to the next one. `has_stored`: it has also
     // stored there by itself.
     DEVICE_MEMBER void fill(bool has_stored) {
@@ -72,7 +68,6 @@ struct StageQueue {
         if (stage == stages) {
             stage = 0;
             parity ^= 1;
-            first_round = false;
         }
     }
 };

@@ -55,17 +55,17 @@ DEVICE void wgmma_wait() {
     asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
-// Multiply 64 rows of 16 numbers by 8 COLUMNS columns, and add the products to the sums of the warpgroup: each of its
-// warps has 16 of the rows, with the sums of eight columns as `mma_*` has them. A sum has the same bits for any number
-// of columns. All threads of the warpgroup call them between `wgmma_acquire` and `wgmma_wait`.
+// Multiply 64 rows of 16 numbers, or of 32 signed bytes, by 8 COLUMNS columns, and add the products to the sums of the
+// warpgroup: each of its warps has 16 of the rows, with the sums of eight columns as `mma_*` has them. A sum has the
+// same bits for any number of columns. All threads of the warpgroup call them between `wgmma_acquire` and `wgmma_wait`.
 template <unsigned int COLUMNS>
 struct Columns {};
 
-#define SUMS_1(c) "+f"(sums[c][0]), "+f"(sums[c][1]), "+f"(sums[c][2]), "+f"(sums[c][3])
-#define SUMS_2(c) SUMS_1(c), SUMS_1(c + 1)
-#define SUMS_4(c) SUMS_2(c), SUMS_2(c + 2)
-#define SUMS_8(c) SUMS_4(c), SUMS_4(c + 4)
-#define SUMS_16(c) SUMS_8(c), SUMS_8(c + 8)
+#define SUMS_1(of, c) of(sums[c][0]), of(sums[c][1]), of(sums[c][2]), of(sums[c][3])
+#define SUMS_2(of, c) SUMS_1(of, c), SUMS_1(of, c + 1)
+#define SUMS_4(of, c) SUMS_2(of, c), SUMS_2(of, c + 2)
+#define SUMS_8(of, c) SUMS_4(of, c), SUMS_4(of, c + 4)
+#define SUMS_16(of, c) SUMS_8(of, c), SUMS_8(of, c + 8)
 #define NAMES_1 "%0,%1,%2,%3"
 #define NAMES_2 NAMES_1 ",%4,%5,%6,%7"
 #define NAMES_4 NAMES_2 ",%8,%9,%10,%11,%12,%13,%14,%15"
@@ -74,23 +74,24 @@ struct Columns {};
     NAMES_8 \
     ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%" \
     "59,%60,%61,%62,%63"
-#define WGMMA(type, columns, width, a, b) \
-    DEVICE void wgmma_##type(Columns<columns>, float (*sums)[4], unsigned long long rows, unsigned long long of) { \
+#define WGMMA(name, number, of, product, flags, columns, width, a, b) \
+    DEVICE void wgmma_##name(Columns<columns>, number(*sums)[4], unsigned long long rows, unsigned long long others) { \
         asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." #type "." #type " {" NAMES_##columns \
-                     "}, %" #a ", %" #b ", adds, 1, 1, 0, 0;\n}" \
-                     : SUMS_##columns(0) \
-                     : "l"(rows), "l"(of)); \
+                     "wgmma.mma_async.sync.aligned.m64n" #width product " {" NAMES_##columns "}, %" #a ", %" #b \
+                                                                                             ", adds" flags ";\n}" \
+                     : SUMS_##columns(of, 0) \
+                     : "l"(rows), "l"(others)); \
     }
-#define WGMMA_OF(type) \
-    WGMMA(type, 1, 8, 4, 5) \
-    WGMMA(type, 2, 16, 8, 9) \
-    WGMMA(type, 4, 32, 16, 17) \
-    WGMMA(type, 8, 64, 32, 33) \
-    WGMMA(type, 16, 128, 64, 65)
+#define WGMMA_OF(name, number, of, product, flags) \
+    WGMMA(name, number, of, product, flags, 1, 8, 4, 5) \
+    WGMMA(name, number, of, product, flags, 2, 16, 8, 9) \
+    WGMMA(name, number, of, product, flags, 4, 32, 16, 17) \
+    WGMMA(name, number, of, product, flags, 8, 64, 32, 33) \
+    WGMMA(name, number, of, product, flags, 16, 128, 64, 65)
 
-WGMMA_OF(bf16)
-WGMMA_OF(f16)
+WGMMA_OF(bf16, float, "+f", "k16.f32.bf16.bf16", ", 1, 1, 0, 0")
+WGMMA_OF(f16, float, "+f", "k16.f32.f16.f16", ", 1, 1, 0, 0")
+WGMMA_OF(s8, int, "+r", "k32.s32.s8.s8", "")
 
 #endif
 

@@ -63,33 +63,39 @@ DEVICE void load_fragments(u32 (&fragments)[2][4], const U32x4* weights, u32 row
     }
 }
 
-// How the weights and hidden states of fast_logits lie in memory and in a stage: in pieces of QUADS quads of each row.
-// A stage has one or two pieces.
-struct FastPiece {
+// How rows, and the columns that they are multiplied with on tensor cores, lie in memory and in a stage: in pieces of
+// QUADS quads of each. A stage has one or two pieces.
+struct MatrixPiece {
 #ifdef WARPGROUPS_MULTIPLY
     // As `wgmma_operand` says.
     static constexpr u32 QUADS = 8;
-    static DEVICE_MEMBER u32 state_word(u32 row, u32 i) { return (row * QUADS + (i / 4 ^ row % 8)) * 4 + i % 4; }
+    static DEVICE_MEMBER u32 column_word(u32 column, u32 i) {
+        return (column * QUADS + (i / 4 ^ column % 8)) * 4 + i % 4;
+    }
 #else
     static constexpr u32 QUADS = HEAD_STAGE_BYTES / 16;
-    // Lane 4 g + t reads quad t of each 64 bytes of state g, which has the words that meet those of weights.
-    static DEVICE_MEMBER u32 state_place(u32 row, u32 quad) { return row * QUADS + (quad ^ row % 2 * 4); }
+    // Lane 4 g + t reads quad t of each 64 bytes of column g, which has the words that meet those of a row.
+    static DEVICE_MEMBER u32 column_place(u32 column, u32 quad) { return column * QUADS + (quad ^ column % 2 * 4); }
     // A quad has every fourth word of a chunk.
-    static DEVICE_MEMBER u32 state_word(u32 row, u32 i) {
-        return state_place(row, i / 16 * 4 + i % 4) * 4 + i % 16 / 4;
+    static DEVICE_MEMBER u32 column_word(u32 column, u32 i) {
+        return column_place(column, i / 16 * 4 + i % 4) * 4 + i % 16 / 4;
     }
 #endif
-    static constexpr u32 WORDS = QUADS * 4, ELEMENTS = WORDS * 2;
+    static constexpr u32 WORDS = QUADS * 4;
 
-    // The pieces of a hidden state, which fill whole stages of FAST_STAGE_ELEMENTS.
-    static DEVICE_MEMBER u32 count(const HeadStep& args) {
-        return (args.short_width + FAST_STAGE_ELEMENTS - 1) / FAST_STAGE_ELEMENTS * (FAST_STAGE_ELEMENTS / ELEMENTS);
+    // The words of a column of `bytes` bytes, which fill whole stages.
+    static DEVICE_MEMBER u32 words(u32 bytes) {
+        return (bytes + HEAD_STAGE_BYTES - 1) / HEAD_STAGE_BYTES * (HEAD_STAGE_BYTES / 4);
     }
-    // The quads of hidden states in memory before those of row `row` and the piece `number`. FAST_GROUP_STATES rows,
-    // whose pieces lie together, are a multiple of any number of rows that are multiplied at once.
-    static DEVICE_MEMBER u64 states_before(const HeadStep& args, u32 row, u32 number) {
-        const u64 pieces = (u64)(row / FAST_GROUP_STATES) * count(args) + number;
-        return (pieces * FAST_GROUP_STATES + row % FAST_GROUP_STATES) * QUADS;
+    // The quads of columns in memory before those of `column` and the piece `number`. MATRIX_GROUP_COLUMNS columns,
+    // whose pieces lie together, are a multiple of any number of columns that are multiplied at once.
+    static DEVICE_MEMBER u64 columns_before(u32 bytes, u32 column, u32 number) {
+        const u64 pieces = (u64)(column / MATRIX_GROUP_COLUMNS) * (words(bytes) / WORDS) + number;
+        return (pieces * MATRIX_GROUP_COLUMNS + column % MATRIX_GROUP_COLUMNS) * QUADS;
+    }
+    // Where the i-th word of a column lies in memory, in words.
+    static DEVICE_MEMBER u64 word(u32 bytes, u32 column, u32 i) {
+        return columns_before(bytes, column / 8 * 8, i / WORDS) * 4 + column_word(column % 8, i % WORDS);
     }
 };
 

@@ -46,23 +46,17 @@ shared! {
         /// The static shared memory of such a block, at most.
         HEAD_STATIC_SMEM: u32 = 2048;
 
-        /// The elements of two bytes in HEAD_STAGE_BYTES.
-        FAST_STAGE_ELEMENTS: usize = 128;
+        /// Tensor cores multiply rows and columns in chunks of this many bytes, to which rows are padded.
+        MATRIX_CHUNK_BYTES: usize = 64;
 
-        /// The hidden states that fast_logits multiplies at once, at most, where warps do and where
+        /// The columns that fast_logits and head_bounds multiply at once, at most, where warps do and where
         /// warpgroups do; there is memory for a multiple of the latter.
-        FAST_WARP_STATES: usize = 64;
-        FAST_GROUP_STATES: usize = 256;
+        MATRIX_WARP_COLUMNS: usize = 64;
+        MATRIX_GROUP_COLUMNS: usize = 256;
 
         /// The ids of a warpgroup, and the alignment of its stages in shared memory, in bytes.
-        FAST_GROUP_IDS: u32 = 64;
-        FAST_ALIGNMENT: u32 = 1024;
-
-        /// Rows of weights and hidden states are multiplied in pieces of this many elements.
-        FAST_CHUNK: usize = 32;
-
-        /// The chunks of codes of a stage of head_bounds.
-        BOUND_STAGE_CHUNKS: usize = 4;
+        MATRIX_GROUP_IDS: u32 = 64;
+        MATRIX_ALIGNMENT: u32 = 1024;
 
         /// The bytes of a row of weights that half a warp of listed_logits copies to shared memory at a time,
         /// and those from its copy to that of the next half. Behind the copies of all halves lie the elements
@@ -82,16 +76,8 @@ shared! {
         /// The neighbouring ids that a warp of head_bounds bounds; their bounds have common maxima.
         BOUND_IDS: u32 = 16;
 
-        /// A row of codes is padded with zeros to a multiple of this.
-        CODE_CHUNK: usize = 64;
-
-        /// The most rows that head_bounds has at once.
-        SCREENED_STATES: usize = 32;
-
-        /// The bytes of digits for a chunk of codes, two digits of 8 bits for each code and hidden state: of
-        /// four hidden states, and of all.
-        DIGIT_TILE_BYTES: usize = 512;
-        DIGIT_CHUNK_BYTES: usize = 4096;
+        /// The most rows that a screen has at once; a hidden state has two columns of digits.
+        SCREENED_STATES: usize = MATRIX_GROUP_COLUMNS / 2;
     }
 
     /// How the logits of a row are found: `HeadRow::plan`.
@@ -137,17 +123,22 @@ shared! {
         slack: f32;
         /// One of RowPlan.
         plan: u32;
+        /// Whether bitmasks or edits exclude ids from bounds.
+        has_exclusions: u32;
         count: u32;
-        /// At most 0.
-        offset: f32;
         /// Which race the row's is, and log2(e) / T.
         seed: u64;
         position: u32;
         draw: u32;
         log2e_over_t: f32;
+        /// At most 0.
+        offset: f32;
         /// How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its
         /// probed set. Written by head_contenders or head_probes.
         contenders: u32;
+        /// The largest lower bound of a score that head_race has found, as ordered bits; 0 before it.
+        best_score: u32;
+        reserved: [u32; 2];
         /// The bitmaps that apply to the row, as EditMasks has them; null if it has none.
         mask: (const u32*);
         allowed: (const u32*);
@@ -194,13 +185,13 @@ shared! {
         mean_norm: f64;
         codes_width: u32;
         reserved: u32;
-        /// `[groups of SCREENED_STATES rows, codes_width / CODE_CHUNK]` pieces of `DIGIT_CHUNK_BYTES`: the
-        /// digits of hidden states, as head_bounds multiplies them with codes.
+        /// `[groups of SCREENED_STATES rows, pieces, MATRIX_GROUP_COLUMNS, bytes of a piece]`: the digits of
+        /// hidden states, two columns each, as they lie in a stage of head_bounds.
         digits: (void*);
         /// The ids that are not screened.
         unscreened: (const u32*);
-        /// `[rows, bounds_stride]`: bounds of logits; in rows of PLAN_RACE head_race replaces them by bounds
-        /// of scores.
+        /// `[rows, bounds_stride]`: bounds of logits; in rows of PLAN_RACE, the only ones with lower bounds,
+        /// head_race replaces the upper ones by bounds of scores.
         upper: (float*);
         lower: (float*);
         /// `[rows, bound_tiles]`: the largest of `BOUND_IDS` neighbouring ones.
@@ -214,9 +205,9 @@ shared! {
         bounds_stride: u32;
         bound_tiles: u32;
         unscreened_count: u32;
-        /// The width, rounded up to a multiple of FAST_CHUNK.
+        /// The width, rounded up to whole chunks of MATRIX_CHUNK_BYTES.
         short_width: u32;
-        /// `[groups of FAST_GROUP_STATES rows, pieces, FAST_GROUP_STATES, elements of a piece]`: hidden
+        /// `[groups of MATRIX_GROUP_COLUMNS rows, pieces, MATRIX_GROUP_COLUMNS, bytes of a piece]`: hidden
         /// states in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,

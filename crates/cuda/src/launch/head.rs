@@ -3,7 +3,7 @@
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, CODE_CHUNK, DIGIT_CHUNK_BYTES, SCREENED_STATES, head_flags};
+use crate::abi::{self, HEAD_STAGE_BYTES, SCREENED_STATES, head_flags};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
@@ -60,7 +60,7 @@ pub(crate) unsafe fn enqueue(
     };
     if is_fast {
         let fast = FAST_LOGITS.of_short(weights).expect("no head with weights of f32 is fast");
-        let (shape, grid) = tuning::fast_logits(limits, (rows, vocab));
+        let (shape, grid) = tuning::matrix_product(limits, (rows, vocab));
         return then(fast, grid, &with_shape(head, shape));
     }
     if let Some(centroids) = centroids {
@@ -87,9 +87,9 @@ pub(crate) unsafe fn enqueue(
     for first in (0..rows).step_by(SCREENED_STATES).filter(|_| is_screened) {
         let group = screened_rows(head, first);
         let count = group.step.rows as usize;
-        let (shape, grid) = tuning::head_bounds(limits, (count, vocab));
+        let (shape, grid) = tuning::matrix_product(limits, (2 * count, vocab));
         then(HEAD_BOUNDS.kernel(), grid, &with_shape(&group, shape))?;
-        then(HEAD_RACE.kernel(), tuning::head_race(count, tiles), &group)?;
+        then(HEAD_RACE.kernel(), tuning::head_race(limits, count, tiles), &group)?;
         then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, count), &group)?;
         then(LISTED_LOGITS.of(Kind::Logits, weights), tuning::listed_logits(limits), &group)?;
     }
@@ -103,13 +103,13 @@ pub(crate) unsafe fn enqueue(
 fn screened_rows(head: &abi::HeadStep, first: usize) -> abi::HeadStep {
     let rows = (head.step.rows as usize - first).min(SCREENED_STATES) as u32;
     let from = |address: u64, row_bytes: usize| address + (first * row_bytes) as u64;
-    let chunks = head.codes_width as usize / CODE_CHUNK;
+    let digits = 2 * head.codes_width.next_multiple_of(HEAD_STAGE_BYTES) as usize;
     abi::HeadStep {
         step: abi::Step { rows, ..head.step },
         states: from(head.states, head.padded_width as usize * size_of::<f32>()),
         head_rows: from(head.head_rows, size_of::<abi::HeadRow>()),
         logits: from(head.logits, head.step.vocab as usize * size_of::<f32>()),
-        digits: from(head.digits, chunks * DIGIT_CHUNK_BYTES / SCREENED_STATES),
+        digits: from(head.digits, digits),
         ..*head
     }
 }

@@ -8,9 +8,12 @@ use gumball_spec::shape::check_vocab;
 use gumball_spec::{Error, Kind, Result, Row, memory};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, FAST_CHUNK, FAST_GROUP_STATES, FAST_STAGE_ELEMENTS, HeadRow, Slot, TILE, head_flags};
+use crate::abi::{
+    self, HEAD_STAGE_BYTES, HeadRow, MATRIX_CHUNK_BYTES, MATRIX_GROUP_COLUMNS, Slot, TILE, head_flags,
+};
 use crate::driver::runtime::Runtime;
 use crate::launch::head::{Centroids, aligned_flag};
+use crate::launch::tuning;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::{ROWS_AT_ONCE, Rows};
 use crate::pipeline::head_clusters::Clusters;
@@ -211,9 +214,9 @@ impl<'w> Head<'w> {
             return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
         }
         self.refuse_kinds("fast")?;
-        let rows = self.capacity.next_multiple_of(FAST_GROUP_STATES);
-        let bytes = [rows, self.width().next_multiple_of(FAST_STAGE_ELEMENTS), size_of::<u16>()];
-        self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &bytes)?);
+        let columns = self.capacity.next_multiple_of(MATRIX_GROUP_COLUMNS);
+        let bytes = (self.width() * size_of::<u16>()).next_multiple_of(HEAD_STAGE_BYTES as usize);
+        self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &[columns, bytes])?);
         Ok(self)
     }
 
@@ -416,14 +419,15 @@ impl<'w> Head<'w> {
             logit_scale: self.scaling.logit_scale,
             softcap: self.scaling.softcap,
             flags: aligned | fast,
-            short_width: self.width().next_multiple_of(FAST_CHUNK) as u32,
+            short_width: self.width().next_multiple_of(MATRIX_CHUNK_BYTES / size_of::<u16>()) as u32,
             short_states: self.short_states.as_ref().map_or(0, Buffer::address),
             counts: self.counts.address(),
             ..abi::HeadStep::default()
         };
         let saved = |screen: &Screen| {
             let weight_bytes = self.weights.rows * self.width() * self.weights.dtype.bytes();
-            screen.saved_bytes(self.vocab(), hidden.rows, weight_bytes)
+            let at_once = tuning::matrix_columns(&self.runtime.limits()) / 2;
+            screen.saved_bytes(self.vocab(), (hidden.rows, at_once), weight_bytes)
         };
         let screen = self.screen.as_ref().filter(|screen| screens && saved(screen) >= self.least_saved);
         let head = screen.map_or(head, |screen| screen.of(self.vocab(), head));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gumball_spec::{Error, Result, TILE};
 
 use crate::abi::{
-    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, HEAD_MANY_STATES, SCREENED_STATES, head_flags,
+    self, BOUND_IDS, HEAD_MANY_STATES, HEAD_STAGE_BYTES, MATRIX_CHUNK_BYTES, SCREENED_STATES, head_flags,
 };
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
@@ -110,7 +110,7 @@ impl Screen {
         (vocab, width): (usize, usize),
         rows: usize,
     ) -> Result<Self> {
-        let codes_width = width.next_multiple_of(CODE_CHUNK);
+        let codes_width = width.next_multiple_of(MATRIX_CHUNK_BYTES);
         let mut codes = Buffer::sized(runtime, ROWS, &[vocab, codes_width])?;
         let mut padded = Vec::new();
         for (part, rows) in screen.codes.chunks(ROWS_AT_ONCE * screen.padded).enumerate() {
@@ -128,7 +128,7 @@ impl Screen {
             (0..).zip(&own).filter(|(_, own)| !own.is_finite()).map(|(id, _)| id).collect();
         let numbers = [screen.scales, &own, screen.code_norms, screen.mean].concat();
         let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
-        let (groups, chunks) = (rows.div_ceil(SCREENED_STATES), codes_width / CODE_CHUNK);
+        let columns = 2 * rows.next_multiple_of(SCREENED_STATES);
         let rows = rows.min(SCREENED_STATES);
         Ok(Self {
             codes,
@@ -137,7 +137,7 @@ impl Screen {
             mean_norm: screen.mean_norm,
             unscreened: Buffer::of(runtime, &unscreened)?,
             unscreened_count: unscreened.len(),
-            digits: alloc(&[groups, chunks, DIGIT_CHUNK_BYTES])?,
+            digits: alloc(&[columns, codes_width.next_multiple_of(HEAD_STAGE_BYTES as usize)])?,
             bounds: alloc(&[2, rows, bounds_stride(vocab), size_of::<f32>()])?,
             maxima: alloc(&[2, rows, bound_tiles(vocab), size_of::<f32>()])?,
             contenders: alloc(&[rows, vocab / LEAST_IDS_A_CONTENDER, size_of::<u32>()])?,
@@ -146,11 +146,11 @@ impl Screen {
     }
 
     /// Returns how many bytes of weights a step of `rows` rows does not read if the screen decides all of
-    /// them, less the bytes of the screen. A pass over the weights, for some rows, reads `weight_bytes`.
-    pub fn saved_bytes(&self, vocab: usize, rows: usize, weight_bytes: usize) -> usize {
-        let passes = |most: usize| rows.div_ceil(most);
-        let whole = passes(HEAD_MANY_STATES as usize).saturating_mul(weight_bytes);
-        whole.saturating_sub(passes(SCREENED_STATES).saturating_mul(self.bytes(vocab)))
+    /// them, less the bytes of the screen, of which a pass takes `at_once` rows. A pass over the weights, for
+    /// some rows, reads `weight_bytes`.
+    pub fn saved_bytes(&self, vocab: usize, (rows, at_once): (usize, usize), weight_bytes: usize) -> usize {
+        let whole = rows.div_ceil(HEAD_MANY_STATES as usize).saturating_mul(weight_bytes);
+        whole.saturating_sub(rows.div_ceil(at_once).saturating_mul(self.bytes(vocab)))
     }
 
     /// Returns the bytes that a group of rows reads of it: the codes, and for each id a scale and two norms.

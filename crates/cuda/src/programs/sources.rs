@@ -82,6 +82,7 @@ const DEVICE: &[Source] = device_files![
     "stage/shard.cuh",
     "stage/first_tokens.cuh",
     "stage/head.cuh",
+    "stage/matrix_product.cuh",
 ];
 
 /// The headers that are generated.

@@ -120,7 +120,8 @@ impl Pooled {
             seen.extend(self.step_hidden(&screened, &states, cases)?);
         }
         // The numbers of rows at which head_bounds changes its way, by turns.
-        let rows = [5, 9, 17, 33, 65][(case.params.seed.unwrap_or(0) as usize + head.vocab()) % 5];
+        let sizes = [5, 9, 17, 33, 65, 129];
+        let rows = sizes[(case.params.seed.unwrap_or(0) as usize + head.vocab()) % sizes.len()];
         let whole = Case::of(&vec![0.0; head.vocab()], SamplingParams { top_p: 0.5, ..Default::default() });
         let many: Vec<_> =
             (0..rows).map(|row| [Some(case), Some(&whole), Some(case), None][row % 4]).collect();

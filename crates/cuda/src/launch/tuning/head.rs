@@ -2,12 +2,11 @@
 
 use super::WARP;
 use crate::abi::{
-    BOUND_STAGE_CHUNKS, DIGIT_TILE_BYTES, FAST_ALIGNMENT, FAST_GROUP_IDS, FAST_GROUP_STATES,
-    FAST_WARP_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS, HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS,
-    HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MOST_STAGES, HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS,
-    HEAD_PRODUCT_WARPS, HEAD_QUEUE_THREADS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS,
-    HEAD_STATIC_SMEM, HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, PROBED_IDS,
-    SCREENED_STATES,
+    HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS, HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS, HEAD_MANY_STATES,
+    HEAD_MANY_THREADS, HEAD_MOST_STAGES, HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS, HEAD_PRODUCT_WARPS,
+    HEAD_QUEUE_THREADS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS, HEAD_STATIC_SMEM,
+    HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, MATRIX_ALIGNMENT,
+    MATRIX_GROUP_COLUMNS, MATRIX_GROUP_IDS, MATRIX_WARP_COLUMNS, PROBED_IDS,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -15,6 +14,9 @@ use crate::programs::kernels::Size;
 
 /// Blocks of a multiprocessor for the logits of contenders.
 const LISTED_BLOCKS: usize = 3;
+
+/// Blocks of a multiprocessor for the race, all at once.
+const RACE_BLOCKS: usize = 4;
 
 /// Returns the grid of `head_states`: a block has a row.
 pub(crate) fn head_states(rows: usize) -> Grid {
@@ -125,27 +127,23 @@ fn state_bytes(element_bytes: usize) -> u32 {
     HEAD_STAGE_BYTES / element_bytes as u32 * size_of::<f32>() as u32
 }
 
-/// Returns the shape and grid of `fast_logits`.
-pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (QueueShape, Grid) {
-    let states = |most: usize| rows.next_power_of_two().clamp(8, most) as u32;
+/// Returns the shape and grid of `fast_logits` or `head_bounds`, which multiply `columns` columns.
+pub(crate) fn matrix_product(limits: &DeviceLimits, (columns, vocab): (usize, usize)) -> (QueueShape, Grid) {
+    let at_once = columns.next_power_of_two().clamp(8, matrix_columns(limits)) as u32;
     if !limits.warpgroups_multiply {
-        let bytes = StageBytes::of_states(states(FAST_WARP_STATES) * HEAD_STAGE_BYTES);
+        let bytes = StageBytes::of_states(at_once * HEAD_STAGE_BYTES);
         return queue(limits, vocab, bytes, Multipliers::warps(HEAD_PRODUCT_WARPS, HEAD_WARP_IDS));
     }
-    let states = states(FAST_GROUP_STATES);
-    // Of many hidden states at once two whole pieces would leave too few stages.
-    let id = if rows > FAST_WARP_STATES { HEAD_STAGE_BYTES / 2 } else { HEAD_STAGE_BYTES };
-    let warps = FAST_GROUP_IDS / HEAD_WARP_IDS;
-    let groups = Multipliers { most: HEAD_PRODUCT_WARPS / warps, warps, ids: FAST_GROUP_IDS };
-    queue(limits, vocab, StageBytes { id, states: states * id, alignment: FAST_ALIGNMENT }, groups)
+    // Of many columns at once two whole pieces would leave too few stages.
+    let id = if columns > MATRIX_WARP_COLUMNS { HEAD_STAGE_BYTES / 2 } else { HEAD_STAGE_BYTES };
+    let warps = MATRIX_GROUP_IDS / HEAD_WARP_IDS;
+    let groups = Multipliers { most: HEAD_PRODUCT_WARPS / warps, warps, ids: MATRIX_GROUP_IDS };
+    queue(limits, vocab, StageBytes { id, states: at_once * id, alignment: MATRIX_ALIGNMENT }, groups)
 }
 
-/// Returns the shape and grid of `head_bounds`.
-pub(crate) fn head_bounds(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (QueueShape, Grid) {
-    let state_tiles = rows.next_power_of_two().clamp(4, SCREENED_STATES) / 4;
-    let state_bytes = (BOUND_STAGE_CHUNKS * DIGIT_TILE_BYTES * state_tiles) as u32;
-    let bytes = StageBytes::of_states(state_bytes);
-    queue(limits, vocab, bytes, Multipliers::warps(HEAD_PRODUCT_WARPS, HEAD_WARP_IDS))
+/// Returns how many columns tensor cores multiply in one pass over the rows, at most.
+pub(crate) fn matrix_columns(limits: &DeviceLimits) -> usize {
+    if limits.warpgroups_multiply { MATRIX_GROUP_COLUMNS } else { MATRIX_WARP_COLUMNS }
 }
 
 /// Returns the grid of `listed_logits`.
@@ -162,10 +160,11 @@ pub(crate) fn head_probes(rows: usize) -> Grid {
     Grid::new(rows as u32 * HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS)
 }
 
-/// Returns the grid of `head_race`: a warp has a tile of a row.
-pub(crate) fn head_race(rows: usize, tiles: usize) -> Grid {
+/// Returns the grid of `head_race`, whose warps share the tiles of all rows.
+pub(crate) fn head_race(limits: &DeviceLimits, rows: usize, tiles: usize) -> Grid {
     let warps = HEAD_RACE_THREADS as usize / WARP;
-    Grid::new((rows * tiles).div_ceil(warps) as u32, HEAD_RACE_THREADS)
+    let blocks = (rows * tiles).div_ceil(warps).min(RACE_BLOCKS * limits.multiprocessors);
+    Grid::new(blocks as u32, HEAD_RACE_THREADS)
 }
 
 /// Returns the grid of `head_contenders`: a block has a row.
