@@ -138,13 +138,8 @@ fn measure(tap: &Arc<Tap>, has_gpu: bool, vocab: usize, rows: usize, json: bool)
         let launches = time(STEPS, synchronise, || {
             for Launch { kernel, grid, argument, is_dependent } in &taken {
                 let argument = bytemuck::cast_slice(argument);
-                if *is_dependent {
-                    // SAFETY: the launch is one that the pool made; its memory lives, as do pool and logits.
-                    unsafe { gpu.launch_dependent(*kernel, *grid, argument) }?;
-                } else {
-                    // SAFETY: the same.
-                    unsafe { gpu.launch(*kernel, *grid, argument) }?;
-                }
+                // SAFETY: the launch is one that the pool made; its memory lives, as do pool and logits.
+                unsafe { gpu.launch(*kernel, *grid, argument, *is_dependent) }?;
             }
             Ok(())
         })?;

@@ -344,7 +344,7 @@ impl Runtime for Emulator {
         Ok(Arc::new(Mail { mailbox, capturing: Arc::clone(&self.capturing) }))
     }
 
-    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8], _is_dependent: bool) -> Result<()> {
         let mut words = vec![0u64; argument.len().div_ceil(size_of::<u64>())];
         bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
         if let Some(op) = self.capturing.note(Op::Launch(Launch { kernel, grid, argument: words })) {

@@ -174,47 +174,6 @@ impl Gpu {
         Ok((registers, function.local_size_bytes().map_err(failed("cuFuncGetAttribute"))?))
     }
 
-    /// Launches a kernel; if `early`, as a dependent launch, where the architecture has that.
-    ///
-    /// # Safety
-    /// The conditions of [`Runtime::launch`], or if `early` those of [`Runtime::launch_dependent`].
-    unsafe fn enqueue(&self, kernel: Kernel, grid: Grid, argument: &[u8], early: bool) -> Result<()> {
-        if LAUNCHES
-            .with_borrow_mut(|launches| launches.as_mut().map(|launches| launches.push(kernel)))
-            .is_some()
-        {
-            return Ok(());
-        }
-        self.bind()?;
-        let stream = self.current();
-        let LoadedKernel { function, exclusive_smem_bytes } = self.device.kernels.loaded(kernel)?;
-        let early_launch = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        };
-        let mut attributes = [early_launch, in_clusters(grid.cluster)];
-        // Attribute 0 is for early launches, attribute 1 for clusters: the range holds those that apply.
-        let first = usize::from(!early || self.device.arch < HOPPER);
-        let attributes = &mut attributes[first..1 + usize::from(grid.cluster > 0)];
-        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
-        let smem = if grid.one_block_per_sm { *exclusive_smem_bytes } else { grid.dynamic_smem_bytes };
-        let shape = (grid.blocks, grid.threads, smem);
-        let config = configuration(shape, stream.cuda.cu_stream(), attributes);
-        // SAFETY: the function's module lives as long as this device, and the function takes one argument.
-        // The call copies the argument, and the configuration with its attributes. The caller guarantees the
-        // argument's type and all that it points to.
-        let launched = unsafe {
-            sys::cuLaunchKernelEx(
-                &raw const config,
-                function.cu_function(),
-                arguments.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        launched.result().map_err(failed("cuLaunchKernelEx"))
-    }
-
     /// Returns the time that the device takes for the work that `enqueue` enqueues, in microseconds, measured
     /// by CUDA events.
     ///
@@ -410,14 +369,41 @@ impl Runtime for Gpu {
         Ok(Arc::new(ByNccl { communicator, streams: Arc::clone(&self.streams) }))
     }
 
-    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller guarantees what `Runtime::launch` requires.
-        unsafe { self.enqueue(kernel, grid, argument, false) }
-    }
-
-    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller guarantees what `Runtime::launch_dependent` requires.
-        unsafe { self.enqueue(kernel, grid, argument, true) }
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8], is_dependent: bool) -> Result<()> {
+        if LAUNCHES
+            .with_borrow_mut(|launches| launches.as_mut().map(|launches| launches.push(kernel)))
+            .is_some()
+        {
+            return Ok(());
+        }
+        self.bind()?;
+        let stream = self.current();
+        let LoadedKernel { function, exclusive_smem_bytes } = self.device.kernels.loaded(kernel)?;
+        let early_launch = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let mut attributes = [early_launch, in_clusters(grid.cluster)];
+        // Attribute 0 is for early launches, attribute 1 for clusters: the range holds those that apply.
+        let first = usize::from(!is_dependent || self.device.arch < HOPPER);
+        let attributes = &mut attributes[first..1 + usize::from(grid.cluster > 0)];
+        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+        let smem = if grid.one_block_per_sm { *exclusive_smem_bytes } else { grid.dynamic_smem_bytes };
+        let shape = (grid.blocks, grid.threads, smem);
+        let config = configuration(shape, stream.cuda.cu_stream(), attributes);
+        // SAFETY: the function's module lives as long as this device, and the function takes one argument.
+        // The call copies the argument, and the configuration with its attributes. The caller guarantees the
+        // argument's type and all that it points to.
+        let launched = unsafe {
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                function.cu_function(),
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        launched.result().map_err(failed("cuLaunchKernelEx"))
     }
 
     fn is_capturing(&self) -> Result<bool> {

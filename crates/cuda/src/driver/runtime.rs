@@ -203,29 +203,19 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
 
     /// Enqueues a kernel over a grid; `argument` holds the bytes of its one argument and is copied.
     ///
+    /// A dependent launch may start before the preceding kernel is complete: once all blocks of that one have
+    /// triggered their dependents or ended. On a device without dependent launches it starts when that kernel
+    /// is complete.
+    ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     ///
     /// # Safety
     /// The kernel accepts the grid, and the argument is of its type. Everything that the argument points to
-    /// is as the kernel's header requires, and stays so until the kernel is complete.
-    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()>;
-
-    /// Enqueues a kernel as a dependent launch: it may start before the preceding kernel is complete.
-    ///
-    /// It starts once all blocks of the preceding kernel have triggered their dependents or ended. On a
-    /// device without dependent launches it starts when that kernel is complete.
-    ///
-    /// # Errors
-    /// The errors of [`Runtime::launch`].
-    ///
-    /// # Safety
-    /// The conditions of [`Runtime::launch`]. Also, each block of the kernel waits for the preceding kernels,
-    /// and until then neither reads what they write nor writes what they use.
-    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller guarantees the conditions of `launch`, and more.
-        unsafe { self.launch(kernel, grid, argument) }
-    }
+    /// is as the kernel's header requires, and stays so until the kernel is complete. If the launch is
+    /// dependent, each block of the kernel waits for the preceding kernels, and until then neither reads what
+    /// they write nor writes what they use.
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8], is_dependent: bool) -> Result<()>;
 
     /// Returns whether the host program is capturing this runtime's stream in a graph of its own.
     ///

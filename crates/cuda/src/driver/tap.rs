@@ -25,7 +25,7 @@ pub struct Launch {
     pub grid: Grid,
     /// The kernel's argument, in words of 64 bits so that it is aligned; zeros fill the last word up.
     pub argument: Vec<u64>,
-    /// Whether it was made by [`Runtime::launch_dependent`].
+    /// Whether it may start before the kernel before it is complete.
     pub is_dependent: bool,
 }
 
@@ -133,41 +133,6 @@ impl Tap {
         let (start, bytes) = allocations.range(..=address.checked_add(GAP / 2)?).next_back()?;
         (address < start + bytes + GAP / 2).then_some(*start)
     }
-
-    /// Passes a launch on, as the mode has it.
-    ///
-    /// # Safety
-    /// As for [`Runtime::launch_dependent`] or, if it is none, [`Runtime::launch`].
-    unsafe fn pass(&self, is_dependent: bool, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        if self.takes_down.load(Ordering::Relaxed) {
-            let mut words = vec![0u64; argument.len().div_ceil(8)];
-            bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
-            locked(&self.launches).push(Launch { kernel, grid, argument: words, is_dependent });
-        }
-        let left = |left: usize| left.checked_sub(1);
-        if self.good_launches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
-            return Err(Error::call("launch", "it was let fail"));
-        }
-        match &self.machine {
-            Some(machine) if !self.is_dry.load(Ordering::Relaxed) => {
-                let launched = if is_dependent {
-                    // SAFETY: the caller vouches for the launch.
-                    unsafe { machine.launch_dependent(kernel, grid, argument) }
-                } else {
-                    // SAFETY: the caller vouches for the launch.
-                    unsafe { machine.launch(kernel, grid, argument) }
-                };
-                if let Some((_, time)) = self.busy_behind.get().filter(|(name, _)| *name == kernel.name()) {
-                    std::thread::sleep(*time);
-                }
-                launched
-            }
-            _ => {
-                black_box((kernel, grid, argument));
-                Ok(())
-            }
-        }
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -273,14 +238,31 @@ impl Runtime for Tap {
         }
     }
 
-    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(false, kernel, grid, argument) }
-    }
-
-    unsafe fn launch_dependent(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
-        // SAFETY: the caller vouches for the launch.
-        unsafe { self.pass(true, kernel, grid, argument) }
+    /// Passes the launch on, as the mode has it.
+    unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8], is_dependent: bool) -> Result<()> {
+        if self.takes_down.load(Ordering::Relaxed) {
+            let mut words = vec![0u64; argument.len().div_ceil(8)];
+            bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
+            locked(&self.launches).push(Launch { kernel, grid, argument: words, is_dependent });
+        }
+        let left = |left: usize| left.checked_sub(1);
+        if self.good_launches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
+            return Err(Error::call("launch", "it was let fail"));
+        }
+        match &self.machine {
+            Some(machine) if !self.is_dry.load(Ordering::Relaxed) => {
+                // SAFETY: the caller vouches for the launch.
+                let launched = unsafe { machine.launch(kernel, grid, argument, is_dependent) };
+                if let Some((_, time)) = self.busy_behind.get().filter(|(name, _)| *name == kernel.name()) {
+                    std::thread::sleep(*time);
+                }
+                launched
+            }
+            _ => {
+                black_box((kernel, grid, argument));
+                Ok(())
+            }
+        }
     }
 
     fn is_capturing(&self) -> Result<bool> {

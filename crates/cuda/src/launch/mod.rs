@@ -47,12 +47,8 @@ impl<A: NoUninit> Launch<A> {
     /// As for [`Runtime::launch`], of what the argument points to.
     pub unsafe fn enqueue(&self, runtime: &dyn Runtime, argument: &A) -> Result<()> {
         let argument = bytemuck::bytes_of(argument);
-        if self.is_dependent {
-            // SAFETY: the kernel takes an `A`, expects the grid, and waits. The caller guarantees the rest.
-            unsafe { runtime.launch_dependent(self.kernel, self.grid, argument) }
-        } else {
-            // SAFETY: as above, without the wait.
-            unsafe { runtime.launch(self.kernel, self.grid, argument) }
-        }
+        // SAFETY: the kernel takes an `A`, expects the grid, and waits if the launch is dependent. The caller
+        // guarantees the rest.
+        unsafe { runtime.launch(self.kernel, self.grid, argument, self.is_dependent) }
     }
 }
