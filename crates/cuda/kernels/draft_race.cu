@@ -254,6 +254,4 @@ DEVICE void draw_drafts(const DraftRace& args, u32 row, DraftRaceStorage& storag
         draw_drafts<T>(args, blockIdx.x, storage); \
     }
 
-DRAFT_RACE_OF(f32, F32)
-DRAFT_RACE_OF(bf16, Bf16)
-DRAFT_RACE_OF(f16, F16)
+FOR_EACH_TYPE(DRAFT_RACE_OF)

@@ -55,6 +55,4 @@ DEVICE void edit_row_tiles(const EditRows& args) {
 #define EDIT_ROWS_OF(type, T) \
     KERNEL(edit_rows_##type, EDIT_ROWS_THREADS, EditRows, args) { edit_row_tiles<T>(args); }
 
-EDIT_ROWS_OF(f32, F32)
-EDIT_ROWS_OF(bf16, Bf16)
-EDIT_ROWS_OF(f16, F16)
+FOR_EACH_TYPE(EDIT_ROWS_OF)

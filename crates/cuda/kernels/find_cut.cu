@@ -228,6 +228,4 @@ DEVICE void find_cuts(const FindCut& args) {
 #define FIND_CUT(type, T) \
     KERNEL(find_cut_##type, FIND_CUT_THREADS, FindCut, args) { find_cuts<T>(args); }
 
-FIND_CUT(f32, F32)
-FIND_CUT(bf16, Bf16)
-FIND_CUT(f16, F16)
+FOR_EACH_TYPE(FIND_CUT)

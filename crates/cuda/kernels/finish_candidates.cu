@@ -12,6 +12,4 @@
 #define FINISH_CANDIDATES(type, T) \
     KERNEL(finish_candidates_##type, FINISH_CANDIDATES_THREADS, Step, step) { finish_rows<CandidatesPolicy, T>(step); }
 
-FINISH_CANDIDATES(f32, F32)
-FINISH_CANDIDATES(bf16, Bf16)
-FINISH_CANDIDATES(f16, F16)
+FOR_EACH_TYPE(FINISH_CANDIDATES)

@@ -14,6 +14,4 @@
         finish_rows<GeneralPolicy, T>(step); \
     }
 
-FINISH_GENERAL(f32, F32)
-FINISH_GENERAL(bf16, Bf16)
-FINISH_GENERAL(f16, F16)
+FOR_EACH_TYPE(FINISH_GENERAL)

@@ -13,15 +13,11 @@
 #define FINISH_SIMPLE(type, T) \
     KERNEL(finish_simple_##type, FINISH_SIMPLE_THREADS, Step, step) { finish_rows<SimplePolicy, T>(step); }
 
-FINISH_SIMPLE(f32, F32)
-FINISH_SIMPLE(bf16, Bf16)
-FINISH_SIMPLE(f16, F16)
+FOR_EACH_TYPE(FINISH_SIMPLE)
 
 #if !GUMBALL_PROBABILITIES
 #define FINISH_SURVEY_DRAW(type, T) \
     KERNEL(finish_survey_draw_##type, FINISH_SIMPLE_THREADS, Step, step) { finish_rows<SurveyDrawPolicy, T>(step); }
 
-FINISH_SURVEY_DRAW(f32, F32)
-FINISH_SURVEY_DRAW(bf16, Bf16)
-FINISH_SURVEY_DRAW(f16, F16)
+FOR_EACH_TYPE(FINISH_SURVEY_DRAW)
 #endif

@@ -351,6 +351,4 @@ DEVICE void given_gradient(const GivenArgs& args) {
     KERNEL_MIN_BLOCKS(given_logprobs_##type, GIVEN_THREADS, 5, GivenArgs, args) { given_logprobs<T>(args); } \
     KERNEL_MIN_BLOCKS(given_gradient_##type, GIVEN_THREADS, 5, GivenArgs, args) { given_gradient<T>(args); }
 
-GIVEN(f32, F32)
-GIVEN(bf16, Bf16)
-GIVEN(f16, F16)
+FOR_EACH_TYPE(GIVEN)

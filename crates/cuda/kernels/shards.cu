@@ -501,6 +501,4 @@ DEVICE void finish_shards(const ShardStep& args) {
         finish_shards<true, true, T>(args); \
     }
 
-SHARDS(f32, F32)
-SHARDS(bf16, Bf16)
-SHARDS(f16, F16)
+FOR_EACH_TYPE(SHARDS)

@@ -160,9 +160,7 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
         softmax_cluster<T, Out>(softmax); \
     }
 
-SOFTMAX_REDUCE(f32, F32)
-SOFTMAX_REDUCE(bf16, Bf16)
-SOFTMAX_REDUCE(f16, F16)
+FOR_EACH_TYPE(SOFTMAX_REDUCE)
 // The names give the type of the logits, and the type of the probabilities if it differs.
 SOFTMAX_WRITE(f32, F32, float)
 SOFTMAX_WRITE(bf16, Bf16, unsigned short)

@@ -52,6 +52,4 @@ KERNEL(records_from_shared_rows, SHARED_ROWS_THREADS, Step, step) {
     SURVEY(survey_##type, T, false) \
     SURVEY(survey_sums_##type, T, true)
 
-SURVEYS(f32, F32)
-SURVEYS(bf16, Bf16)
-SURVEYS(f16, F16)
+FOR_EACH_TYPE(SURVEYS)

@@ -24,8 +24,6 @@
 #include "block/survey_grid.cuh"
 #include "block/survey_requests.cuh"
 
-#define SURVEY_DRAW_THREADS (32 * SURVEY_DRAW_WARPS)
-
 // Loads a lane's eight logits of a tile, MASKED_VALUE beyond the vocabulary.
 template <class T>
 DEVICE void load_tile_items(const LogitsRow<T>& row, u32 tile, float (&z)[ITEMS_PER_LANE]) {
@@ -100,6 +98,7 @@ DEVICE void survey_draw(const Step& step) {
     }
 }
 
-KERNEL_MIN_BLOCKS(survey_draw_f32, SURVEY_DRAW_THREADS, 5, Step, step) { survey_draw<F32>(step); }
-KERNEL_MIN_BLOCKS(survey_draw_bf16, SURVEY_DRAW_THREADS, 5, Step, step) { survey_draw<Bf16>(step); }
-KERNEL_MIN_BLOCKS(survey_draw_f16, SURVEY_DRAW_THREADS, 5, Step, step) { survey_draw<F16>(step); }
+#define SURVEY_DRAW(type, T) \
+    KERNEL_MIN_BLOCKS(survey_draw_##type, 32 * SURVEY_DRAW_WARPS, 5, Step, step) { survey_draw<T>(step); }
+
+FOR_EACH_TYPE(SURVEY_DRAW)

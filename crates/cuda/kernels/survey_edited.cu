@@ -31,6 +31,4 @@
     SURVEY_EDITED(survey_edited_##type, T, false) \
     SURVEY_EDITED(survey_edited_sums_##type, T, true)
 
-SURVEYS_EDITED(f32, F32)
-SURVEYS_EDITED(bf16, Bf16)
-SURVEYS_EDITED(f16, F16)
+FOR_EACH_TYPE(SURVEYS_EDITED)

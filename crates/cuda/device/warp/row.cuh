@@ -28,6 +28,9 @@ struct F16 {
     static DEVICE_MEMBER u32 pack_two(float low, float high) { return pack_f16x2(low, high); }
 };
 
+// Defines for each type of elements the kernels that `DEFINE`, a macro of the type's name and the type, defines.
+#define FOR_EACH_TYPE(DEFINE) DEFINE(f32, F32) DEFINE(bf16, Bf16) DEFINE(f16, F16)
+
 // The offset in a tile of a lane's j-th logit: as loads of 16 bytes yield them.
 template <class T>
 DEVICE u32 offset_in_tile(u32 lane, u32 j) {
