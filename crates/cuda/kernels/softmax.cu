@@ -16,23 +16,6 @@
 #include "block/reduce.cuh"
 #include "block/cluster_softmax.cuh"
 
-// Loads a lane's logits of a tile from global memory, not cleaned, -inf beyond the vocabulary. With `vectorized` a lane
-// has the ids that it has in vectorized tiles of type Q.
-template <class T, class Q>
-DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool vectorized,
-                      float (&z)[ITEMS_PER_LANE]) {
-    u32 start = tile * TILE, lane = lane_id();
-    if (vectorized) {
-        load_vectorized_as<T, Q>(row + start, lane, z);
-        return;
-    }
-#pragma unroll
-    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        u32 id = start + j * 32 + lane;
-        z[j] = id < vocab ? T::convert(row[id]) : -INF_F32;
-    }
-}
-
 // A warp's tiles of a row that is read twice: every TWO_PASS_WARPS-th tile of its block. The next tile loads while the
 // warp works on one.
 template <class T, class Q>

@@ -72,16 +72,7 @@ struct RowWriter {
     }
 
     DEVICE_MEMBER void load(u32 tile, float (&z)[ITEMS_PER_LANE]) const {
-        u32 lane = lane_id(), start = tile * TILE;
-        if (is_vectorized(tile)) {
-            load_vectorized_as<T, LaneLayout<T, Out>>(logits + start, lane, z);
-            return;
-        }
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 id = start + j * 32 + lane;
-            z[j] = id < vocab ? T::convert(logits[id]) : -INF_F32;
-        }
+        load_tile<T, LaneLayout<T, Out>>(logits, vocab, tile, is_vectorized(tile), z);
     }
 
     DEVICE_MEMBER void store(u32 tile, const float (&p)[ITEMS_PER_LANE]) const {

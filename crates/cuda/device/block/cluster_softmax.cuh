@@ -196,15 +196,6 @@ struct ClusterWorker {
         }
     }
 
-    // Loads a lane's logits of a tile in shared memory, at any alignment; -inf beyond the vocabulary.
-    DEVICE_MEMBER void load_scalar(const Element* at, u32 tile, float (&z)[ITEMS_PER_LANE]) const {
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 offset = j * 32 + lane_id();
-            z[j] = tile * TILE + offset < softmax.vocab ? T::convert(at[offset]) : -INF_F32;
-        }
-    }
-
     // Returns the end of the warp's tiles that form whole, 16-byte aligned pairs: none in a misaligned row.
     DEVICE_MEMBER u32 vectorized_end(u32 misalignment) const { return misalignment == 0 ? whole_end : own.from; }
 
@@ -303,7 +294,7 @@ struct ClusterWorker {
                 __syncwarp();
             }
             float z[ITEMS_PER_LANE];
-            load_scalar(pair(at.slot) + misalignment + second * TILE, tile, z);
+            load_scattered<T>(pair(at.slot) + misalignment + second * TILE, tile, softmax.vocab, z);
             int lanes;
             float maximum = from_ordered_int(reduce_max(z, AllMask(), AllMask(), at.nonfinite_flags, lanes));
             store_sum(sum_weights(z, maximum, at.scale.log2e_over_t), maximum);
@@ -364,7 +355,7 @@ struct ClusterWorker {
         for (; tile < own.to; tile++) {
             bool second = (tile - own.from) % 2 != 0, last = second || tile + 1 == own.to;
             float z[ITEMS_PER_LANE];
-            load_scalar(pair(slot) + misalignment + second * TILE, tile, z);
+            load_scattered<T>(pair(slot) + misalignment + second * TILE, tile, softmax.vocab, z);
             if (last) {
                 // WAR on the slot: all lanes read their logits of both tiles, the next copy overwrites them.
                 __syncwarp();

@@ -203,18 +203,8 @@ struct EditedTiles {
         }
     }
 
-    // Returns the address of the lane's first four logits of a tile, for `load`.
+    // Returns the address of the lane's first four logits of a tile, from which `load_vectorized` loads as for lane 0.
     DEVICE_MEMBER const U32x4* quads(u32 tile) const { return (const U32x4*)(logits + tile * TILE) + lane_id(); }
-
-    // Loads the lane's logits of a tile, in the layout of f32 tiles: two groups of four, 128 ids apart.
-    static DEVICE_MEMBER void load(const U32x4* quads, float (&z)[ITEMS_PER_LANE]) {
-        U32x4 low = quads[0], high = quads[32];
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            z[j] = bits_float(low.word[j]);
-            z[4 + j] = bits_float(high.word[j]);
-        }
-    }
 
     // Returns which of a lane's logits are allowed; `tile` counts over the block's tiles of all rounds.
     DEVICE_MEMBER LaneMask lane_mask(u32 tile, u32 lane) const { return LaneMask(allowed + tile * 32 + lane); }

@@ -118,7 +118,7 @@ DEVICE void survey_edited(const Step& step, const Place& place) {
                 // RAW on the tile: lanes of this warp loaded it, other lanes read it; in later rounds no block barrier
                 // is in between. This also reconverges the lanes here, once, and not before each reduction.
                 __syncwarp();
-                edited_tiles.load(quads, z[0]);
+                load_vectorized<F32>((const float*)quads, 0, z[0]);
                 store_logprob_sum(z[0], finite_tile_max(z[0]), sum_params.logprob_log2e_over_t, *logprob_sum);
             }
         }
@@ -145,7 +145,7 @@ DEVICE void survey_edited(const Step& step, const Place& place) {
             // RAW on the tile: lanes of this warp loaded it, other lanes read it; in later rounds without edits no
             // block barrier is in between.
             __syncwarp();
-            edited_tiles.load(quads, z[0]);
+            load_vectorized<F32>((const float*)quads, 0, z[0]);
             const LaneMask allowed(lane_bytes);
             const int maxima[1] = {reduce_tile<F32>(z[0], allowed, *reduction, nonfinite_flags)};
             if (sums_edited) {

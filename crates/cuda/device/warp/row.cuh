@@ -67,15 +67,44 @@ DEVICE u32 tile_words(u32 bits, u32 lane) {
     return lane * SHARING < 32 ? word : other;
 }
 
-// Loads a lane's slice of a tile one logit at a time; MASKED_VALUE for ids that are not in `first` to `end`.
-template <class T>
+// Loads a lane's slice of a tile one logit at a time, in the layout of tiles of Q; MASKED_VALUE for ids that are not in
+// `first` to `end`.
+template <class T, class Q = T>
 DEVICE void load_single(const typename T::Element* logits, u32 start, u32 first, u32 end, u32 lane,
                         float (&z)[ITEMS_PER_LANE]) {
 #pragma unroll
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        const u32 id = start + offset_in_tile<T>(lane, j);
+        const u32 id = start + offset_in_tile<Q>(lane, j);
         // One comparison for both ends.
         z[j] = id - first < end - first ? T::convert(logits[id]) : MASKED_VALUE;
+    }
+}
+
+// Unpacks the eight 16-bit logits of 16 bytes.
+template <class T>
+DEVICE void unpack_16_bit(const U32x4& quad, float (&z)[ITEMS_PER_LANE]) {
+#pragma unroll
+    for (u32 j = 0; j < 4; j++) {
+        z[2 * j] = T::convert((unsigned short)quad.word[j]);
+        z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
+    }
+}
+
+// Loads a lane's slice of a tile that starts at a multiple of 16 bytes, and is in shared memory or may be read again.
+// `offset_in_tile` says which logits these are.
+template <class T>
+DEVICE void load_vectorized(const typename T::Element* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
+    const U32x4* quads = (const U32x4*)tile;
+    if constexpr (sizeof(typename T::Element) == 4) {
+        U32x4 low = quads[lane], high = quads[32 + lane];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            z[j] = bits_float(low.word[j]);
+            z[4 + j] = bits_float(high.word[j]);
+        }
+    } else {
+        const U32x4 quad = quads[lane];
+        unpack_16_bit<T>(quad, z);
     }
 }
 
@@ -103,7 +132,7 @@ struct LogitsRow {
         u32 start = tile * TILE;
         note_tile_read(start, vocab, lane);
         if (is_vectorized(tile)) {
-            load_vectorized(logits + start, lane, z);
+            load_vectorized<T>(logits + start, lane, z);
             return;
         }
         load_single<T>(logits, start, 0, vocab, lane, z);
@@ -114,28 +143,6 @@ struct LogitsRow {
 
     // The offset in a tile of a lane's j-th logit.
     static DEVICE_MEMBER u32 offset(u32 lane, u32 j) { return offset_in_tile<T>(lane, j); }
-
-  private:
-    static DEVICE_MEMBER void load_vectorized(const float* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
-        const U32x4* quads = (const U32x4*)tile;
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-            U32x4 quad = quads[half * 32 + lane];
-#pragma unroll
-            for (u32 j = 0; j < 4; j++) {
-                z[half * 4 + j] = bits_float(quad.word[j]);
-            }
-        }
-    }
-
-    static DEVICE_MEMBER void load_vectorized(const unsigned short* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
-        U32x4 quad = ((const U32x4*)tile)[lane];
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            z[2 * j] = T::convert((unsigned short)quad.word[j]);
-            z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
-        }
-    }
 };
 
 // A lane's j-th logit. Registers cannot be indexed by a variable, so three levels of selections pick it.

@@ -293,6 +293,28 @@ DEVICE void load_vectorized_as(const typename T::Element* tile, u32 lane, float 
     }
 }
 
+// Loads a lane's slice of a tile at `from`, at any alignment: neighbouring lanes have neighbouring elements; -inf
+// beyond the vocabulary.
+template <class T>
+DEVICE void load_scattered(const typename T::Element* from, u32 tile, u32 vocab, float (&z)[ITEMS_PER_LANE]) {
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        const u32 offset = j * 32 + lane_id();
+        z[j] = tile * TILE + offset < vocab ? T::convert(from[offset]) : -INF_F32;
+    }
+}
+
+// Loads a lane's slice of a tile of a row as it came. With `vectorized` a lane has the ids that it has in tiles of Q.
+template <class T, class Q>
+DEVICE void load_tile(const typename T::Element* row, u32 vocab, u32 tile, bool vectorized,
+                      float (&z)[ITEMS_PER_LANE]) {
+    if (vectorized) {
+        load_vectorized_as<T, Q>(row + tile * TILE, lane_id(), z);
+    } else {
+        load_scattered<T>(row + tile * TILE, tile, vocab, z);
+    }
+}
+
 // Stores a lane's slice of a complete tile that starts at a multiple of 16 bytes: as f32, or rounded once to the
 // logits' type.
 template <class T>

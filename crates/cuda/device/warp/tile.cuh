@@ -15,16 +15,6 @@ DEVICE int ordered_int(float z) {
 
 DEVICE float from_ordered_int(int bits) { return bits_float((u32)(bits ^ ((bits >> 31) & 0x7FFFFFFF))); }
 
-// Unpacks the eight 16-bit logits of 16 bytes.
-template <class T>
-DEVICE void unpack_16_bit(const U32x4& quad, float (&z)[ITEMS_PER_LANE]) {
-#pragma unroll
-    for (u32 j = 0; j < 4; j++) {
-        z[2 * j] = T::convert((unsigned short)quad.word[j]);
-        z[2 * j + 1] = T::convert((unsigned short)(quad.word[j] >> 16));
-    }
-}
-
 // Loads a lane's slice of a tile that starts at a multiple of 16 bytes, by streaming loads: no thread reads it soon
 // again. `offset_in_tile` says which logits these are.
 template <class T>
@@ -43,23 +33,6 @@ DEVICE void load_vectorized_streaming(const typename T::Element* tile, u32 lane,
         U32x4 quad;
         load_streaming(quads + lane, quad.word);
         unpack_16_bit<T>(quad, z);
-    }
-}
-
-// Loads a lane's slice of a tile that starts at a multiple of 16 bytes, and is in shared memory or may be read again.
-// `offset_in_tile` says which logits these are.
-template <class T>
-DEVICE void load_vectorized(const typename T::Element* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {
-    const U32x4* quads = (const U32x4*)tile;
-    if constexpr (sizeof(typename T::Element) == 4) {
-        U32x4 low = quads[lane], high = quads[32 + lane];
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            z[j] = bits_float(low.word[j]);
-            z[4 + j] = bits_float(high.word[j]);
-        }
-    } else {
-        unpack_16_bit<T>(quads[lane], z);
     }
 }
 
