@@ -121,10 +121,8 @@ struct EditStamps {
 // Whether bans, stamps among them, or the bitmask forbid an id of the vocabulary.
 DEVICE bool is_forbidden(const Step& step, u32 row, int slot, u32 features, const EditStamps& stamps, u32 id) {
     const EditMasks masks(step, row, slot, features);
-    const u32 word = id / 32, bit = 1u << (id % 32);
-    const bool is_masked = !(masks.mask_word(word) & bit), is_banned = masks.allowed && !(masks.allowed[word] & bit);
     const Request& request = stamps.request;
-    return is_masked || is_banned ||
+    return !(masks.allowed_word(id / 32) >> id % 32 & 1) ||
            (features & FEATURE_EDITS && find_entry(request.entries, request.entries_mask, id)->ban_step == stamps.step);
 }
 

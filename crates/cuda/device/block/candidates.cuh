@@ -143,11 +143,7 @@ DEVICE u32 find_bin(const u32* bins, u32 goal) {
             own[4 * i + j] = upto;
         }
     }
-#pragma unroll
-    for (u32 delta = 1; delta < 32; delta *= 2) {
-        u32 other = __shfl_up_sync(FULL_MASK, upto, delta);
-        upto += lane >= delta ? other : 0;
-    }
+    upto = warp_scan(upto);
     u32 reached = __ballot_sync(FULL_MASK, upto >= goal);
     u32 before = upto - own[BINS_PER_LANE - 1], bin = lane * BINS_PER_LANE;
 #pragma unroll

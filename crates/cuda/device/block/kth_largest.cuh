@@ -12,65 +12,6 @@
 #define KTH_BINS 1024
 #define KTH_LIST 512
 
-// Returns the `k`-th largest by its bytes, from the highest on: a histogram of each byte among the floats that have the
-// bytes found before. All threads of the block call it.
-template <class F>
-DEVICE float kth_by_bytes(u32 count, u32 k, F value) {
-    __shared__ u32 histogram[256];
-    __shared__ u32 found[2];
-    // The bytes of the result, from the highest on, that are known; and how many of the values with these bytes are
-    // sought.
-    u32 prefix = 0, left = k;
-    for (u32 shift = 32; shift > 0;) {
-        shift -= 8;
-        for (u32 i = threadIdx.x; i < 256; i += blockDim.x) {
-            histogram[i] = 0;
-        }
-        // WAW on histogram: some threads cleared it, all count in it.
-        __syncthreads();
-        for (u32 start = 0; start < count; start += blockDim.x) {
-            const u32 i = start + threadIdx.x;
-            const u64 bits = i < count ? ordered_bits(value(i)) : 0;
-            const bool counts = i < count && (bits ^ prefix) >> shift >> 8 == 0;
-            // Most values share their high bytes, so a warp counts the lanes that have one byte at once.
-            const u32 bin = counts ? bits >> shift & 255 : 256;
-            const u32 peers = __match_any_sync(FULL_MASK, bin);
-            if (counts && lane_id() == (u32)__ffs((int)peers) - 1) {
-                atomicAdd(&histogram[bin], (u32)__popc(peers));
-            }
-        }
-        // RAW on histogram: all threads counted, warp 0 adds up.
-        __syncthreads();
-        if (warp_id() == 0) {
-            const u32 top = 255 - 8 * lane_id();
-            u32 own = 0;
-            for (u32 i = 0; i < 8; i++) {
-                own += histogram[top - i];
-            }
-            u32 through = own;
-            for (u32 apart = 1; apart < 32; apart *= 2) {
-                const u32 other = __shfl_up_sync(FULL_MASK, through, apart);
-                through += lane_id() >= apart ? other : 0;
-            }
-            u32 before = through - own;
-            if (before < left && left <= through) {
-                u32 bin = top;
-                while (before + histogram[bin] < left) {
-                    before += histogram[bin];
-                    bin--;
-                }
-                found[0] = bin;
-                found[1] = left - before;
-            }
-        }
-        // RAW on found: a lane of warp 0 wrote it, all threads read it.
-        __syncthreads();
-        prefix |= found[0] << shift;
-        left = found[1];
-    }
-    return from_ordered_bits(prefix);
-}
-
 // The shared memory of the search below.
 struct KthStorage {
     ReduceStorage reductions;
@@ -99,12 +40,7 @@ DEVICE void find_bin(KthStorage& storage, u32 k) {
         for (u32 level = 0; level < 2; level++) {
             const u32 from_end = 31 - lane_id();
             const u32 own = level == 0 ? storage.sums[from_end] : storage.bins[group * 32 + from_end];
-            u32 through = own;
-#pragma unroll
-            for (u32 apart = 1; apart < 32; apart *= 2) {
-                const u32 other = __shfl_up_sync(FULL_MASK, through, apart);
-                through += lane_id() >= apart ? other : 0;
-            }
+            const u32 through = warp_scan(own);
             const u32 reached = (u32)__ffs((int)__ballot_sync(FULL_MASK, through >= sought)) - 1;
             sought -= __shfl_sync(FULL_MASK, through - own, (int)reached);
             group = group * 32 + 31 - reached;
@@ -117,6 +53,45 @@ DEVICE void find_bin(KthStorage& storage, u32 k) {
     }
     // RAW on bin, left and listed: lane 0 wrote them, all threads read them.
     __syncthreads();
+}
+
+// Clears the bins. A barrier must follow before they are counted in.
+DEVICE void clear_bins(KthStorage& storage) {
+    for (u32 i = threadIdx.x; i < KTH_BINS; i += blockDim.x) {
+        storage.bins[i] = 0;
+    }
+}
+
+// Returns the `k`-th largest by its bytes, from the highest on: a histogram of each byte among the floats that have the
+// bytes found before. All threads of the block call it.
+template <class F>
+DEVICE float kth_by_bytes(KthStorage& storage, u32 count, u32 k, F value) {
+    // The bytes of the result, from the highest on, that are known; and how many of the values with these bytes are
+    // sought.
+    u32 prefix = 0, left = k;
+    for (u32 shift = 32; shift > 0;) {
+        shift -= 8;
+        clear_bins(storage);
+        // WAW on the bins: some threads cleared them, all count in them.
+        __syncthreads();
+        for (u32 start = 0; start < count; start += blockDim.x) {
+            const u32 i = start + threadIdx.x;
+            const u64 bits = i < count ? ordered_bits(value(i)) : 0;
+            const bool counts = i < count && (bits ^ prefix) >> shift >> 8 == 0;
+            // Most values share their high bytes, so a warp counts the lanes that have one byte at once.
+            const u32 bin = counts ? bits >> shift & 255 : 256;
+            const u32 peers = __match_any_sync(FULL_MASK, bin);
+            if (counts && lane_id() == (u32)__ffs((int)peers) - 1) {
+                atomicAdd(&storage.bins[bin], (u32)__popc(peers));
+            }
+        }
+        // RAW on the bins: all threads counted, all warps read.
+        __syncthreads();
+        find_bin(storage, left);
+        prefix |= storage.bin << shift;
+        left = storage.left;
+    }
+    return from_ordered_bits(prefix);
 }
 
 // Returns the `k`-th largest of `count` floats, `value(0)` and so on, none of which is NaN; -inf if there are fewer
@@ -133,48 +108,47 @@ DEVICE float kth_largest(KthStorage& storage, u32 count, u32 k, F value) {
         lowest = x > -INF_F32 && x < lowest ? x : lowest;
         highest = max_f32(highest, x);
     }
-    for (u32 i = threadIdx.x; i < KTH_BINS; i += blockDim.x) {
-        storage.bins[i] = 0;
-    }
+    clear_bins(storage);
     if (block_sum(storage.reductions, finite) < k) {
         return -INF_F32;
     }
     highest = from_ordered_bits((u32)block_max(storage.reductions, ordered_bits(highest)));
     lowest = from_ordered_bits(~(u32)block_max(storage.reductions, ~ordered_bits(lowest)));
     const float range = highest - lowest, scale = (KTH_BINS - 1) / range;
-    if (!(range < INF_F32 && scale < INF_F32)) {
-        return kth_by_bytes(count, k, value);
-    }
-    // Subtraction, product and conversion are monotonic, so a larger float is in no smaller bin.
-    const auto bin_of = [&](float x) INLINE {
-        const u32 bin = (u32)((x - lowest) * scale);
-        return bin < KTH_BINS ? bin : KTH_BINS - 1;
-    };
-    // The bins were cleared before the barriers of the reductions.
+    bool is_found = range < INF_F32 && scale < INF_F32;
+    if (is_found) {
+        // Subtraction, product and conversion are monotonic, so a larger float is in no smaller bin.
+        const auto bin_of = [&](float x) INLINE {
+            const u32 bin = (u32)((x - lowest) * scale);
+            return bin < KTH_BINS ? bin : KTH_BINS - 1;
+        };
+        // The bins were cleared before the barriers of the reductions.
 #pragma unroll 4
-    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-        const float x = value(i);
-        if (x > -INF_F32) {
-            atomicAdd(&storage.bins[bin_of(x)], 1u);
-        }
-    }
-    // RAW on bins: all threads counted, all warps read.
-    __syncthreads();
-    find_bin(storage, k);
-#pragma unroll 4
-    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-        const float x = value(i);
-        if (x > -INF_F32 && bin_of(x) == storage.bin) {
-            const u32 place = atomicAdd(&storage.listed, 1u);
-            if (place < KTH_LIST) {
-                storage.list[place] = x;
+        for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+            const float x = value(i);
+            if (x > -INF_F32) {
+                atomicAdd(&storage.bins[bin_of(x)], 1u);
             }
         }
+        // RAW on bins: all threads counted, all warps read.
+        __syncthreads();
+        find_bin(storage, k);
+#pragma unroll 4
+        for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+            const float x = value(i);
+            if (x > -INF_F32 && bin_of(x) == storage.bin) {
+                const u32 place = atomicAdd(&storage.listed, 1u);
+                if (place < KTH_LIST) {
+                    storage.list[place] = x;
+                }
+            }
+        }
+        // RAW on list: all threads wrote some, all read all.
+        __syncthreads();
+        is_found = storage.listed <= KTH_LIST;
     }
-    // RAW on list: all threads wrote some, all read all.
-    __syncthreads();
-    if (storage.listed > KTH_LIST) {
-        return kth_by_bytes(count, k, value);
+    if (!is_found) {
+        return kth_by_bytes(storage, count, k, value);
     }
     for (u32 i = threadIdx.x; i < storage.listed; i += blockDim.x) {
         const float x = storage.list[i];

@@ -47,12 +47,7 @@ struct BlockScan {
 
 // Returns the exclusive prefix sum over the block's threads, and the total, modulo 2^64.
 DEVICE BlockScan block_scan(ReduceStorage& storage, u64 x) {
-    u64 sum = x;
-#pragma unroll
-    for (u32 apart = 1; apart < 32; apart *= 2) {
-        u64 other = __shfl_up_sync(FULL_MASK, sum, apart);
-        sum += lane_id() >= apart ? other : 0;
-    }
+    const u64 sum = warp_scan(x);
     // WAR on scans: warps may still read the previous call's sums, lane 31 of each warp overwrites them.
     __syncthreads();
     if (lane_id() == 31) {

@@ -42,6 +42,8 @@ struct EditMasks {
 
     // The mask's word for 32 ids.
     DEVICE_MEMBER u32 mask_word(u32 word) const { return !mask ? ~0u : word < mask_words ? mask[word] : 0; }
+    // Which of 32 ids mask and lists allow.
+    DEVICE_MEMBER u32 allowed_word(u32 word) const { return mask_word(word) & (allowed ? allowed[word] : ~0u); }
 
     DEVICE_MEMBER bool any() const { return mask || allowed || touched; }
 };

@@ -255,13 +255,7 @@ DEVICE_NOINLINE void rank_in_bins(ReduceStorage& storage, CandidateList& list, f
         u32 before = 0;
 #pragma unroll 1
         for (u32 i = lane_id(); i < BINS; i += 32) {
-            u32 upto = bins[i];
-            const u32 own = upto;
-#pragma unroll
-            for (u32 delta = 1; delta < 32; delta *= 2) {
-                const u32 other = __shfl_up_sync(FULL_MASK, upto, delta);
-                upto += lane_id() >= delta ? other : 0;
-            }
+            const u32 own = bins[i], upto = warp_scan(own);
             bins[i] = before + upto - own;
             before += __shfl_sync(FULL_MASK, upto, 31);
         }

@@ -220,13 +220,7 @@ DEVICE_NOINLINE u32 top_h_count(const u64* keys, u32 count, float log2e_over_t, 
     u32 kept = count;
 #pragma unroll
     for (u32 k = 0; k < TOKENS_PER_LANE; k++) {
-        u64 upto = parts[k];
-#pragma unroll
-        for (u32 delta = 1; delta < 32; delta *= 2) {
-            const u64 other = __shfl_up_sync(FULL_MASK, upto, delta);
-            upto += lane_id() >= delta ? other : 0;
-        }
-        upto += before;
+        const u64 upto = before + warp_scan(parts[k]);
         before = __shfl_sync(FULL_MASK, upto, 31);
         const u32 i = 32 * k + lane_id();
         const u32 ends = __ballot_sync(FULL_MASK, i > 0 && i < kept && (parts[k] == 0 || upto > most));

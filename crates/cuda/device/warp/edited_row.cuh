@@ -86,8 +86,7 @@ struct EditedRow {
         if (EDITED) {
             const u32 word = id / 32, bit = 1u << (id % 32);
             const u32 touched_bits = edits.touched ? edits.touched[word] : 0;
-            const u32 allowed_bits = edits.mask_word(word) & (edits.allowed ? edits.allowed[word] : ~0u);
-            if (!(allowed_bits & bit)) {
+            if (!(edits.allowed_word(word) & bit)) {
                 return MASKED_VALUE;
             }
             if (touched_bits & bit) {
@@ -153,16 +152,10 @@ DEVICE void each_touched(const EditedRow<T, true>& view, u32 tiles, u32 part, u3
         const u32 word = first_word + lane;
         u32 bits = 0;
         if (word < words) {
-            bits = view.edits.touched[word] & view.edits.mask_word(word) &
-                   (view.edits.allowed ? view.edits.allowed[word] : ~0u);
+            bits = view.edits.touched[word] & view.edits.allowed_word(word);
         }
         // How many tokens there are in this word and the words before it.
-        u32 up_to = (u32)__popc(bits);
-#pragma unroll
-        for (u32 distance = 1; distance < 32; distance *= 2) {
-            u32 before = __shfl_up_sync(FULL_MASK, up_to, distance);
-            up_to += lane >= distance ? before : 0;
-        }
+        const u32 up_to = warp_scan((u32)__popc(bits));
         const u32 count = __shfl_sync(FULL_MASK, up_to, 31), before = up_to - (u32)__popc(bits);
 #pragma unroll 1
         for (u32 start = 0; start < count; start += 32) {

@@ -38,3 +38,14 @@ DEVICE u64 warp_sum(u64 x) {
     u64 high = __reduce_add_sync(FULL_MASK, (u32)(x >> 54));
     return low + (middle << 27) + (high << 54);
 }
+
+// The sum of the numbers of the lanes up to this one.
+template <class Number>
+DEVICE Number warp_scan(Number x) {
+#pragma unroll
+    for (u32 apart = 1; apart < 32; apart *= 2) {
+        const Number other = __shfl_up_sync(FULL_MASK, x, apart);
+        x += lane_id() >= apart ? other : 0;
+    }
+    return x;
+}
