@@ -375,26 +375,10 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     }
 }
 
-// The words of a row's outputs are numbered from 0: one of each section that has a word per row, then the top tokens'
-// ids and logprobs, then the logprobs and ranks of the ids that the request names.
-DEVICE u32 output_words(const Step& step) { return OUTPUT_SECTIONS + 2 * (step.top_n_width + step.ids_width); }
-
 // Returns where a word of a row's outputs lies.
 DEVICE u32* output_word(const Step& step, u32 row, u32 word) {
-    const u64 rows = step.rows, top_n = step.top_n_width, ids = step.ids_width;
-    if (word < OUTPUT_SECTIONS) {
-        return step.outputs + word * rows + row;
-    }
-    u32* lists = step.outputs + OUTPUT_SECTIONS * rows;
-    word -= OUTPUT_SECTIONS;
-    if (word < 2 * top_n) {
-        bool is_logprob = word >= top_n;
-        return lists + (is_logprob ? rows * top_n : 0) + row * top_n + (word - (is_logprob ? top_n : 0));
-    }
-    lists += 2 * rows * top_n;
-    word -= 2 * top_n;
-    bool is_rank = word >= ids;
-    return lists + (is_rank ? rows * ids : 0) + row * ids + (word - (is_rank ? ids : 0));
+    const RowSection section(step, word);
+    return step.outputs + section.index(step.rows, row, word - section.start);
 }
 
 // The walk of a request, in shared memory.

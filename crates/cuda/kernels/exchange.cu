@@ -328,43 +328,28 @@ KERNEL_MIN_BLOCKS(send_rows, SEND_ROWS_THREADS, 4, SendRows, args) {
     }
 }
 
-// A word of the outputs of some rows. The sections are as Layout in gumball-spec has them: six with one word per row,
-// two with `top_n_width` words per row, and two with `ids_width`. A verification has one more, with one word per row:
-// the rows of its walks.
+// A word of the outputs of some rows. A verification has one more word a row than the sections: the rows of its walks.
 struct OutputWord {
-    // How many words a row has in the sections before this one, and in this one.
-    u32 section_start, width;
+    RowSection section;
     u32 row;
     // The word's place among the words of its row in this section.
     u32 column;
 };
 
-// Returns how many words a row has in the sections of Layout.
-DEVICE u32 output_words_per_row(const Step& step) {
-    return OUTPUT_SECTIONS + 2 * step.top_n_width + 2 * step.ids_width;
-}
-
 // Returns a word of the outputs of `rows` rows by its index.
 DEVICE OutputWord word_at(const Step& step, u32 word_index, u32 rows) {
-    const u32 top_n = step.top_n_width, ids = step.ids_width;
-    u32 section_start = word_index / rows, width = 1;
-    if (section_start >= OUTPUT_SECTIONS && section_start < output_words_per_row(step)) {
-        const u32 ids_begin = OUTPUT_SECTIONS + 2 * top_n;
-        const u32 begin = section_start < ids_begin ? OUTPUT_SECTIONS : ids_begin;
-        width = section_start < ids_begin ? top_n : ids;
-        section_start = begin + (section_start - begin) / width * width;
-    }
-    const u32 in_section = word_index - section_start * rows;
-    return OutputWord{section_start, width, in_section / width, in_section % width};
+    const RowSection section(step, word_index / rows);
+    const u32 in_section = word_index - section.start * rows;
+    return OutputWord{section, in_section / section.width, in_section % section.width};
 }
 
 // Returns the index of a word in the outputs of `rows` rows, in which its row is `row`.
 DEVICE u64 output_index(const OutputWord& word, u32 rows, u32 row) {
-    return (u64)word.section_start * rows + row * word.width + word.column;
+    return word.section.index(rows, row, word.column);
 }
 
 DEVICE u32 result_words_per_row(const SendResults& args) {
-    return output_words_per_row(args.step) + (args.requests != nullptr ? 1 : 0);
+    return output_words(args.step) + (args.requests != nullptr ? 1 : 0);
 }
 
 DEVICE u32 batch_row_of(const SendResults& args, u32 row) {
@@ -414,12 +399,12 @@ DEVICE u64* arrivals_at(const SendResults& args, u32 rank, u32 turn) {
 // Returns where the number of accepted drafts of a request lies in the results. In front of its rows in the batch lie a
 // row for each draft of the requests before, and one for each of these requests.
 DEVICE u64 accepted_index(const SendResults& args, const DraftRequest& request) {
-    return (u64)(output_words_per_row(args.step) + 1) * args.rows + (request.batch_row - request.first_draft);
+    return (u64)(output_words(args.step) + 1) * args.rows + (request.batch_row - request.first_draft);
 }
 
 // Copies the numbers of accepted drafts of a block's requests, which this rank verified, to its results.
 DEVICE void copy_accepted(const SendResults& args, const BlockRows& own) {
-    const u32* accepted = args.step.outputs + (u64)(output_words_per_row(args.step) + 1) * args.step.rows;
+    const u32* accepted = args.step.outputs + (u64)(output_words(args.step) + 1) * args.step.rows;
     const u32 first = args.flags & EXCHANGE_GATHER ? 0 : args.first_requests[args.peers.rank];
     for (u32 i = threadIdx.x; i < own.requests; i += SEND_RESULTS_THREADS) {
         const u32 request = own.first_request + i;
@@ -437,7 +422,7 @@ DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const B
         const OutputWord word = word_index == threadIdx.x ? first : word_at(args.step, word_index, own.count);
         const u32 row = own.first + word.row;
         u32 value = args.step.outputs[output_index(word, args.step.rows, row - args.first_row)];
-        if (word.section_start == output_words_per_row(args.step) && value != NO_ROW) {
+        if (word.section.start == output_words(args.step) && value != NO_ROW) {
             // The word names a row of a walk: in the results by the row's number in the batch.
             value = batch_row_of(args, args.first_row + value);
         }
@@ -543,7 +528,7 @@ DEVICE bool advance_by_walk(const SendResults& args, u32 rank, u32 request_index
     const u32 rows = drafts.draft_count + 1;
     const u32* results = own_results(args) + drafts.batch_row;
     const int* tokens = (const int*)results + (u64)OUTPUT_TOKENS * args.rows;
-    const u32* path = results + (u64)output_words_per_row(args.step) * args.rows;
+    const u32* path = results + (u64)output_words(args.step) * args.rows;
     const int slot = args.slots[request_index];
     u32 emitted = 0, token_count = 0;
     bool is_walk = true;
@@ -630,8 +615,8 @@ DEVICE void pad_results(const SendResults& args) {
     u32* results = own_results(args);
     const u32 words = args.rows * result_words_per_row(args);
     for (u32 word_index = threadIdx.x; word_index < words; word_index += SEND_RESULTS_THREADS) {
-        const u32 word = word_at(args.step, word_index, args.rows).section_start;
-        results[word_index] = word == output_words_per_row(args.step) ? NO_ROW : padding_word(args.step, word);
+        const u32 word = word_at(args.step, word_index, args.rows).section.start;
+        results[word_index] = word == output_words(args.step) ? NO_ROW : padding_word(args.step, word);
     }
     const u32 requests = args.requests != nullptr ? args.first_requests[args.peers.world] : 0;
     for (u32 i = threadIdx.x; i < requests; i += SEND_RESULTS_THREADS) {
@@ -663,7 +648,8 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
     warm_constant_bank(args);
     const BlockRows rows = rows_of_rank(args, args.peers.rank);
     const bool has_word = threadIdx.x < rows.count * result_words_per_row(args);
-    const OutputWord first = has_word ? word_at(args.step, threadIdx.x, rows.count) : OutputWord{0, 1, 0, 0};
+    const OutputWord first =
+        has_word ? word_at(args.step, threadIdx.x, rows.count) : OutputWord{RowSection(args.step, 0), 0, 0};
     grid_dependency_wait();
     WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1, digest = step_digest(own, args.row_digest), failure = own.failure;

@@ -37,8 +37,29 @@ DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
     }
 }
 
-// Returns a word of the outputs of padding. A row's words are numbered from 0: one of each section that has a word per
-// row, then the top tokens' ids and logprobs, then the logprobs and ranks of the ids that the request names.
+// How many words a row has in the sections of the outputs. They are numbered from 0: one of each section that has a
+// word per row, then the top tokens' ids and logprobs, then the logprobs and ranks of the ids that the request names.
+DEVICE u32 output_words(const Step& step) { return OUTPUT_SECTIONS + 2 * (step.top_n_width + step.ids_width); }
+
+// A section of the outputs: the number of its first word in a row, and how many words a row has in it.
+struct RowSection {
+    u32 start, width;
+
+    // The section of a row's word. A verification has words after those of the sections, which have one word each.
+    DEVICE_MEMBER RowSection(const Step& step, u32 word) : start(word), width(1) {
+        if (word >= OUTPUT_SECTIONS && word < output_words(step)) {
+            const u32 ids = OUTPUT_SECTIONS + 2 * step.top_n_width;
+            start = word < ids ? OUTPUT_SECTIONS : ids;
+            width = word < ids ? step.top_n_width : step.ids_width;
+            start += word - start >= width ? width : 0;
+        }
+    }
+
+    // Returns where a column of a row lies in the outputs of `rows` rows.
+    DEVICE_MEMBER u64 index(u64 rows, u32 row, u32 column) const { return start * rows + (u64)row * width + column; }
+};
+
+// Returns a word of the outputs of padding.
 DEVICE u32 padding_word(const Step& step, u32 word) {
     const u32 top_n = step.top_n_width, top_logprobs = OUTPUT_SECTIONS + top_n, ids = top_logprobs + top_n;
     if (word == OUTPUT_TOKENS || (word >= OUTPUT_SECTIONS && word < top_logprobs)) {
