@@ -79,10 +79,7 @@ DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float
     RowReduceStorage& reduce = storage.filter.search.reduce;
     const RowBlocks blocks = is_alone ? RowBlocks::alone(reduce) : RowBlocks::of(reduce);
     const GivenSet kept = storage.filter.kept;
-    Maxima maxima = survey_maxima(step, row);
-    if (!kept.is_prefix) {
-        maxima = compute_maxima(blocks, context.view, maxima, kept.cut, scratch_maxima(step, row, 0));
-    }
+    const Maxima maxima = maxima_of_set(step, row, blocks, context.view, kept);
     u64 mass = mass_of_set(blocks, context.view, maxima, kept, kept.cut, log2e_over_t).mass;
     if (threadIdx.x == 0) {
         storage.mass = mass;

@@ -20,6 +20,16 @@ struct Maxima {
     u32 tiles;
 
     DEVICE_MEMBER float of(u32 tile) const { return first ? first[(u64)tile * stride] : MAX_F32; }
+
+    // The largest of the thread's tiles, as ordered bits.
+    DEVICE_MEMBER u32 own_bits() const {
+        float most = -INF_F32;
+#pragma unroll 1
+        for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+            most = max_f32(most, of(tile));
+        }
+        return ordered_bits(most);
+    }
 };
 
 // Returns the survey's maxima, of the whole edited row, which hold for its prefixes too.
@@ -177,6 +187,13 @@ DEVICE Maxima compute_maxima(const RowBlocks& blocks, const V& view, const Maxim
     // RAW on `to`: the owner of each tile stored its maximum, all threads may read all maxima.
     blocks.sync();
     return Maxima{to, 1, bounds.tiles};
+}
+
+// Returns the maxima of a given set's tokens; in a row's scratch memory if the set is no prefix of the row.
+template <class V>
+DEVICE Maxima maxima_of_set(const Step& step, u32 row, const RowBlocks& blocks, const V& view, const GivenSet& given) {
+    const Maxima bounds = survey_maxima(step, row);
+    return given.is_prefix ? bounds : compute_maxima(blocks, view, bounds, given.cut, scratch_maxima(step, row, 0));
 }
 
 // Returns the mass that the tokens kept by top-p or typical-p must reach: ceil(p total / 2^32) (F1).

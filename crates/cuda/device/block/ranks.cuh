@@ -116,11 +116,7 @@ DEVICE float threshold_from_maxima(const SetWithMaxima& members, u32 n, KeyList&
     if (n > blockDim.x) {
         return -INF_F32;
     }
-    float own_maximum = -INF_F32;
-    for (u32 tile = threadIdx.x; tile < members.maxima.tiles; tile += blockDim.x) {
-        own_maximum = max_f32(own_maximum, members.maxima.of(tile));
-    }
-    u32 own = ordered_bits(own_maximum);
+    const u32 own = members.maxima.own_bits();
     list.keys[threadIdx.x] = own;
     if (threadIdx.x == 0) {
         list.count = ordered_bits(-INF_F32);

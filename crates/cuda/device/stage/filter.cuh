@@ -53,10 +53,7 @@ struct FilterContext {
     DEVICE_MEMBER Maxima bounds() const { return survey_maxima(step, row); }
 
     // The maximum of a given set's tokens in each tile.
-    DEVICE_MEMBER Maxima maxima(const GivenSet& given) const {
-        return given.is_prefix ? bounds()
-                               : compute_maxima(blocks(), view, bounds(), given.cut, scratch_maxima(step, row, 0));
-    }
+    DEVICE_MEMBER Maxima maxima(const GivenSet& given) const { return maxima_of_set(step, row, blocks(), view, given); }
 };
 
 // Returns the prefix of a set down to the key `last`. It always contains the set's first token.

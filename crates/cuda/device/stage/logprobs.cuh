@@ -13,6 +13,11 @@
 #include "stage/radius.cuh"
 #include "stage/row_result.cuh"
 
+// Returns the maxima that the survey stored with its sums for logprobs: of the members of the mode that it summed.
+DEVICE Maxima summed_maxima(const Step& step, u32 row) {
+    return Maxima{&step.logprob_sums[(u64)row * step.tiles].maximum, sizeof(TileSum) / sizeof(float), step.tiles};
+}
+
 // Stores a row's logprobs in their sections of the outputs, which lie as in Layout of spec/src/layout.rs. Each store
 // computes its index again, as the kernel has no registers to spare for them.
 struct LogprobSections {
@@ -292,24 +297,17 @@ DEVICE void write_mode(LogprobStorage& storage, RowReduceStorage& reduce, const 
                        const Params& params, u32 mode, const LogprobQuery& query) {
     const Step& step = target.step;
     LogprobSections sections{step, target.row};
-    Maxima maxima = survey_maxima(step, target.row);
+    Maxima maxima;
     GivenSet given = mode == MODE_PROCESSED ? target.kept : GivenSet{full_cut(), key_logit(target.first_key), true};
     // The only token of a kept set has all of the probability; a forced token has it even at -inf.
     const bool is_alone = mode == MODE_PROCESSED && given.cut.first == given.cut.last;
     bool empty = target.first_key == 0 && !is_alone;
     if (mode == MODE_RAW && !target.unedited) {
-        maxima = Maxima{&step.logprob_sums[(u64)target.row * step.tiles].maximum, sizeof(TileSum) / sizeof(float),
-                        step.tiles};
-        u32 most = 0;
-        for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-            u32 bits = ordered_bits(maxima.of(tile));
-            most = bits > most ? bits : most;
-        }
-        given.first_value = from_ordered_bits((u32)block_max(reduce, most));
+        maxima = summed_maxima(step, target.row);
+        given.first_value = from_ordered_bits((u32)block_max(reduce, maxima.own_bits()));
         empty = !(given.first_value > MASKED_VALUE);
-    } else if (!empty && !given.is_prefix) {
-        maxima = compute_maxima(RowBlocks::alone(reduce), target.view, maxima, given.cut,
-                                scratch_maxima(step, target.row, 0));
+    } else if (!empty) {
+        maxima = maxima_of_set(step, target.row, RowBlocks::alone(reduce), target.view, given);
     }
     if (empty) {
         write_no_members(sections);

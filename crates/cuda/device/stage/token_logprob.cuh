@@ -53,13 +53,7 @@ DEVICE void clear(TokenLogprobStorage& storage) {
 // Finds the largest maximum of the tiles that each warp's threads read, in the mode's row. A barrier must follow before
 // `prepare_candidate_logprobs`.
 DEVICE void store_warp_maxima(TokenLogprobStorage& storage, const Step& step, u32 row) {
-    u32 most = 0;
-#pragma unroll 1
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        u32 bits = ordered_bits(step.logprob_sums[(u64)row * step.tiles + tile].maximum);
-        most = bits > most ? bits : most;
-    }
-    most = __reduce_max_sync(FULL_MASK, most);
+    const u32 most = __reduce_max_sync(FULL_MASK, summed_maxima(step, row).own_bits());
     if (lane_id() == 0) {
         storage.warp_maxima[warp_id()] = most;
     }
@@ -205,12 +199,7 @@ DEVICE_NOINLINE void write_token_logprob(const Step& step, u32 row, int slot, u3
     EditedRow<T, false> raw_row(step, row, slot);
     bool raw = is_raw(params);
     float z = raw ? raw_row.logit(id) : edited_row.logit(id), log2e_over_t = params.logprob_log2e_over_t;
-    u32 most = 0;
-    for (u32 tile = threadIdx.x; tile < step.tiles; tile += blockDim.x) {
-        u32 bits = ordered_bits(logprob_sums[tile].maximum);
-        most = bits > most ? bits : most;
-    }
-    float first = from_ordered_bits((u32)block_max(storage.reduce, most));
+    float first = from_ordered_bits((u32)block_max(storage.reduce, summed_maxima(step, row).own_bits()));
     u64 mass =
         row_mass(storage.reduce, step.tiles, first, log2e_over_t, [&](u32 tile) INLINE { return logprob_sums[tile]; });
     u64 key = make_key(z, id);
@@ -276,10 +265,7 @@ DEVICE_NOINLINE void write_kept_logprob(const Step& step, u32 row, int slot, u32
     }
     const EditedRow<T, true> view(step, row, slot);
     const RowBlocks alone = RowBlocks::alone(reduce);
-    Maxima maxima = survey_maxima(step, row);
-    if (!kept.is_prefix) {
-        maxima = compute_maxima(alone, view, maxima, kept.cut, scratch_maxima(step, row, 0));
-    }
+    const Maxima maxima = maxima_of_set(step, row, alone, view, kept);
     const u64 mass = mass_of_set(alone, view, maxima, kept, kept.cut, log2_e() / temperature).mass;
     const float z = view.logit(id);
     if (threadIdx.x == 0) {
