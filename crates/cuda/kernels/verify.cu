@@ -130,7 +130,7 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
 // them.
 struct ChainStorage {
     AcceptanceStorage acceptance;
-    TileMax maxima[SURVEY_WARPS * MAX_TILES_PER_WARP];
+    TileReduction maxima[SURVEY_WARPS * MAX_TILES_PER_WARP];
     TileRace races[SURVEY_WARPS * MAX_TILES_PER_WARP];
     FirstArrival first[SURVEY_WARPS * MAX_TILES_PER_WARP];
     u32 nonfinite_flags[SURVEY_WARPS];
@@ -197,7 +197,7 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
 
 // Overwrites a chain's records by the records of the target's row; one block surveys it. The finish kernel needs this
 // if a draft was rejected and the residual is empty.
-DEVICE void survey_target_row(TileMax (&tile_max)[32], const Residual& row, const LastTokenStream& rng, u32 tiles,
+DEVICE void survey_target_row(TileReduction (&tile_max)[32], const Residual& row, const LastTokenStream& rng, u32 tiles,
                               TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
 #pragma unroll 1
@@ -225,7 +225,7 @@ struct ChainFinishStorage {
     AcceptanceStorage acceptance;
     BoundedRaceStorage race;
     // One per warp.
-    TileMax tile_max[32];
+    TileReduction tile_max[32];
 };
 
 KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
@@ -248,13 +248,7 @@ KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
         RowSummary summary = summarise_row(warp_leader);
         status |= summary.nonfinite_flags;
         if (summary.first_key != 0) {
-            const Origin first(key_logit(summary.first_key));
-            u64 leader = best_leader(warp_leader, full_cut(), first, 1.0f);
-            token = (int)key_id(leader);
-            if (!leader_is_certain(warp_leader, first, 1.0f, leader)) {
-                token = (int)race_bounded<SurveyDrawRecords>(storage.race.open_tiles, records, LogResidual(row), rng,
-                                                             full_cut(), first, 1.0f, leader);
-            }
+            token = race_weights(storage.race, records, warp_leader, summary, LogResidual(row), rng);
             break;
         }
         if (row.q == nullptr) {

@@ -148,12 +148,8 @@ struct LogitProbs {
         const u32 start = tile * TILE;
         if (((u64)row & 15) == 0 && start + TILE <= vocab) {
             load_vectorized_as<T, F32>(row + start, lane, z);
-            return;
-        }
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            const u32 id = start + offset_in_tile<F32>(lane, j);
-            z[j] = id < vocab ? T::convert(row[id]) : -INF_F32;
+        } else {
+            load_single<T, F32>(row, start, 0, vocab, lane, z);
         }
     }
 };
@@ -300,7 +296,7 @@ struct JudgeStorage {
     BoundedRaceStorage race;
     JudgedRow row;
     // Of a tile for each thread: its maximum, and the status bits of its numbers.
-    TileMax tile_max[JUDGE_DRAFTS_THREADS];
+    TileReduction tile_max[JUDGE_DRAFTS_THREADS];
     u32 tile_flags[JUDGE_DRAFTS_THREADS];
     // The rows of the walk.
     u32 path[MAX_JUDGED + 1];
@@ -735,7 +731,7 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
     }
     auto tile_of = [&](u32 i) INLINE { return is_surveyed ? (u32)loaded.tiles[i] : tree.blocks.tile(i); };
     const u32 count = is_surveyed ? loaded.count : tree.blocks.own_tiles(tree.chains().tiles);
-    TileMax* maxima = tree.storage.tile_max;
+    TileReduction* maxima = tree.storage.tile_max;
     u32* flags = tree.storage.tile_flags;
 #pragma unroll 1
     for (u32 start = 0; start < count; start += blockDim.x) {
@@ -779,13 +775,7 @@ DEVICE int draw_last(const JudgedTree& tree, const LastTokenStream& rng, u32& st
             if (!tree.blocks.is_first()) {
                 return NO_TOKEN;
             }
-            const Origin first(key_logit(summary.first_key));
-            u64 leader = best_leader(warp_leader, full_cut(), first, 1.0f);
-            if (leader_is_certain(warp_leader, first, 1.0f, leader)) {
-                return (int)key_id(leader);
-            }
-            return (int)race_bounded<SurveyDrawRecords>(tree.storage.race.open_tiles, records, LogJudgedRow{row}, rng,
-                                                        full_cut(), first, 1.0f, leader);
+            return race_weights(tree.storage.race, records, warp_leader, summary, LogJudgedRow{row}, rng);
         }
         if (is_whole) {
             status |= STATUS_EMPTY;

@@ -11,7 +11,7 @@
 
 #include "block/bounded_race.cuh"
 #include "stage/accept_drafts.cuh"
-#include "warp/tile.cuh"
+#include "stage/survey.cuh"
 
 // A lane's slices of a tile: of the target's row, and of the drafter's row or 0.
 struct LaneProbs {
@@ -65,25 +65,14 @@ DEVICE u32 clean_probs(float (&p)[ITEMS_PER_LANE]) {
     return nonfinite_flags;
 }
 
-// A warp's reduction of one tile. The leader is the lane that holds the tile's first token in the order.
-struct alignas(16) TileMax {
-    // The leader's slice of the residual.
-    float r[ITEMS_PER_LANE];
-    // The bits of the tile's maximum, and of the maximum of the other lanes. Bits of floats from 0 on compare as the
-    // floats do.
-    u32 maximum;
-    u32 other_lanes_max;
-    u32 leader_lane;
-    u32 reserved;
-};
-
 DEVICE float max_of_probs(const float (&r)[ITEMS_PER_LANE]) {
     return max_f32(max_f32(max_f32(r[0], r[1]), max_f32(r[2], r[3])),
                    max_f32(max_f32(r[4], r[5]), max_f32(r[6], r[7])));
 }
 
-// Reduces a tile to its maximum across the warp; the leader stores `tile_max`. On a tie the lowest id leads.
-DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], TileMax& tile_max) {
+// Reduces a tile to its maximum across the warp; the leader stores `reduction`. On a tie the lowest id leads.
+// Bits of floats from 0 on are their ordered ints.
+DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], TileReduction& reduction) {
     float largest = max_of_probs(r);
     u32 own = float_bits(largest), maximum = __reduce_max_sync(FULL_MASK, own);
     u32 leaders = __ballot_sync(FULL_MASK, own == maximum);
@@ -101,13 +90,13 @@ DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], TileMax& tile_ma
     if (is_leader) {
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            tile_max.r[j] = r[j];
+            reduction.leader_logits[j] = r[j];
         }
-        tile_max.maximum = maximum;
-        tile_max.other_lanes_max = others;
-        tile_max.leader_lane = lane_id();
+        reduction.maximum = (int)maximum;
+        reduction.other_lanes_max = (int)others;
+        reduction.leader_lane = lane_id();
         // Written too, so that the leader stores the four words with one instruction.
-        tile_max.reserved = 0;
+        reduction.reserved = 0;
     }
 }
 
@@ -123,22 +112,35 @@ struct alignas(16) TileRace {
 
 // Makes a tile's record from what its warp stored, in the form that SurveyDrawRecords reads: the second field holds
 // log2 of the named token's residual, and the third log2 of its arrival.
-DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& tile_race, u32 nonfinite_flags,
+DEVICE TileRecord make_chain_record(const TileReduction& reduction, const TileRace& tile_race, u32 nonfinite_flags,
                                     const LastTokenStream& rng, const FirstArrival& first, u32 tile) {
-    float maximum = bits_float(tile_max.maximum), others = bits_float(tile_max.other_lanes_max);
+    float maximum = bits_float((u32)reduction.maximum), others = bits_float((u32)reduction.other_lanes_max);
     u32 j = ITEMS_PER_LANE;
 #pragma unroll
     for (u32 i = ITEMS_PER_LANE; i-- > 0;) {
-        float r = tile_max.r[i];
+        float r = reduction.leader_logits[i];
         bool is_leader = r >= maximum;
         // On a tie the lowest j is the tile's token, and the maximum bounds the others.
         others = max_f32(others, is_leader ? (j < ITEMS_PER_LANE ? maximum : 0.0f) : r);
         j = is_leader ? i : j;
     }
     bool was_raced = tile_race.offset < TILE;
-    u32 offset = was_raced ? tile_race.offset : offset_in_tile<F32>(tile_max.leader_lane, j % ITEMS_PER_LANE);
+    u32 offset = was_raced ? tile_race.offset : offset_in_tile<F32>(reduction.leader_lane, j % ITEMS_PER_LANE);
     float others_bound = was_raced ? tile_race.others_bound : log2_rule(others) - log2_of_normal(first.e);
     return TileRecord{log2_rule(maximum), log2_rule(was_raced ? tile_race.p : maximum),
                       log2_of_normal(token_arrival(rng, first, tile, offset)),
                       pack_record_bits(offset, nonfinite_flags, others_bound)};
+}
+
+// Returns the token that wins the race of a row of weights that has some, in every thread. `warp_leader` and `summary`
+// are its records'; `view` reads the row as logarithms.
+template <class V>
+DEVICE int race_weights(BoundedRaceStorage& storage, const RowRecords& records, const WarpLeader& warp_leader,
+                        const RowSummary& summary, const V& view, const LastTokenStream& rng) {
+    const Origin first(key_logit(summary.first_key));
+    const u64 leader = best_leader(warp_leader, full_cut(), first, 1.0f);
+    return leader_is_certain(warp_leader, first, 1.0f, leader)
+               ? (int)key_id(leader)
+               : (int)race_bounded<SurveyDrawRecords>(storage.open_tiles, records, view, rng, full_cut(), first, 1.0f,
+                                                      leader);
 }
