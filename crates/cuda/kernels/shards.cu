@@ -68,20 +68,13 @@ struct ListStorage {
     ReduceStorage reduce;
 };
 
-struct NoListStorage {};
-
-template <bool LISTS>
-struct ListStorageIf : NoListStorage {};
-template <>
-struct ListStorageIf<true> : ListStorage {};
-
 template <bool LISTS>
 struct ShardStorage {
     Request request;
     Agreed agreed;
     SummaryStorage summary;
     BoundedRaceStorage bounded_race;
-    ListStorageIf<LISTS> lists;
+    PartIf<LISTS, ListStorage> lists;
 };
 
 // A row's slot and forced token, and the fields of its request that a block reads before it waits.
@@ -293,8 +286,9 @@ DEVICE void compute_gains(CandidateList& list, u32 count, float log2e_over_t) {
 }
 
 // Draws the token of a row whose first filter looks at the first k tokens alone, from the first k tokens of all shards.
+// Returns false if a word does not come in time, or is wrong.
 template <class Shard>
-DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, const RowRecords& records,
+DEVICE bool draw_from_lists(const RowWords& row, ShardStorage<true>& storage, const RowRecords& records,
                             const Shard& shard, const ShardInputs& inputs) {
     const Step& step = row.args.step;
     const Peers& peers = row.args.peers;
@@ -333,16 +327,8 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     // RAW on agreed and counts: the first warp wrote them, all threads read them. WAR on the list: all threads read it
     // in order, and write the merged one.
     __syncthreads();
-    const bool succeeds = !storage.agreed.has_failed && receive_lists(row, lists);
-    if (!succeeds) {
-        // WAR on agreed: all threads read it, thread 0 writes it.
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            storage.agreed.has_failed = true;
-        }
-        // RAW on agreed: thread 0 wrote it, all threads read it.
-        __syncthreads();
-        return;
+    if (storage.agreed.has_failed || !receive_lists(row, lists)) {
+        return false;
     }
     const u32 total = merge_lists(lists, peers.world, k);
     if (threadIdx.x == 0) {
@@ -352,7 +338,7 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     // RAW on the merged list: all threads wrote it, all threads read it.
     __syncthreads();
     if (total == 0) {
-        return;
+        return true;
     }
     compute_gains(list, total, log2e_over_t);
     draw_arrivals(list, race_stream(params, inputs.state), threadIdx.x, blockDim.x);
@@ -373,6 +359,7 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     }
     // RAW on agreed: thread 0 wrote it, all threads read it.
     __syncthreads();
+    return true;
 }
 
 // Signals to the other ranks that this one takes a turn, and waits until they do; by a whole block. Returns false if a
@@ -451,9 +438,9 @@ DEVICE void finish_shards(const ShardStep& args) {
             const RngStream rng = race_stream(params, inputs.state);
             agree_on_winner(words, storage, records, shard, ShardStream{rng, args.first_tile}, inputs);
         } else if constexpr (LISTS) {
-            draw_from_lists(words, storage, records, shard, inputs);
+            succeeds = draw_from_lists(words, storage, records, shard, inputs);
         }
-        succeeds = !storage.agreed.has_failed;
+        succeeds = succeeds && !storage.agreed.has_failed;
         if (succeeds) {
             end_row(step, result_row, inputs, storage.request, storage.agreed);
         }

@@ -18,16 +18,11 @@
 
 // Takes an id away from the output's counts. Threads may do so at the same time.
 DEVICE void discount_output(const Request& request, u32 id) {
-    u32 index = home_index(id, request.entries_mask);
-    while (request.entries[index].id_plus_1 != id + 1) {
-        // Each id of the output has an entry. The host's tables are at most half full, so a missing one ends the
-        // search.
-        if (request.entries[index].id_plus_1 == 0) {
-            return;
-        }
-        index = (index + 1) & request.entries_mask;
+    TokenEntry* entry = find_entry(request.entries, request.entries_mask, id);
+    // Each id of the output has an entry. The host's tables are at most half full, so a missing one ends the search.
+    if (entry->id_plus_1 != 0) {
+        atomicAdd(&entry->output_count, ~0u);
     }
-    atomicAdd(&request.entries[index].output_count, ~0u);
 }
 
 KERNEL(shorten_requests, SHORTEN_THREADS, ShortenRequests, args) {

@@ -20,15 +20,6 @@ struct BracketSums {
     // As in Search.
     u32 max_value_bits;
     u32 min_value_bits_inverted;
-
-    DEVICE_MEMBER void add(const BracketSums& other) {
-        mass += other.mass;
-        total += other.total;
-        max_value_bits = other.max_value_bits > max_value_bits ? other.max_value_bits : max_value_bits;
-        min_value_bits_inverted = other.min_value_bits_inverted > min_value_bits_inverted
-                                      ? other.min_value_bits_inverted
-                                      : min_value_bits_inverted;
-    }
 };
 
 // Reads some tiles down to the bracket's lower end. Writes for each tile the sum of the weights above the bracket and

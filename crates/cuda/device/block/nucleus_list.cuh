@@ -68,11 +68,8 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low, SearchSt
     // RAW on the bins: all threads added to them, warp 0 reads them.
     __syncthreads();
     if (warp_id() == 0) {
-        u64 goal = ((search.goal + search.goal_slack) >> 24) + 1;
-        u32 bin = find_bin(nucleus.bins, goal >> 32 ? ~0u : (u32)goal);
-        if (lane_id() == 0) {
-            nucleus.bin = bin;
-        }
+        const u64 goal = ((search.goal + search.goal_slack) >> 24) + 1;
+        store_bin(nucleus.bins, goal >> 32 ? ~0u : (u32)goal, nucleus.bin);
     }
     // RAW on nucleus.bin: a lane of warp 0 wrote it, all threads read it.
     __syncthreads();

@@ -10,7 +10,6 @@ struct Cut {
 
     DEVICE_MEMBER bool contains(u64 key) const { return last <= key && key <= first; }
     DEVICE_MEMBER bool is_empty() const { return last > first; }
-    DEVICE_MEMBER bool operator==(const Cut& other) const { return first == other.first && last == other.last; }
     // The logit of the last key: no token inside has a smaller one.
     DEVICE_MEMBER float low() const { return key_logit(last); }
 };

@@ -9,9 +9,6 @@
 #include "abi/step.cuh"
 #include "math/kind.cuh"
 
-// Whether a request has edits of its own; a grammar's mask does not count.
-DEVICE bool has_edits(const Params& params) { return params.features & (FEATURE_EDITS | FEATURE_BANNED_IDS); }
-
 // The bitmaps that apply to a row of logits, from a word of 32 ids on; null if the row has none.
 struct EditMasks {
     const u32* mask;
@@ -118,7 +115,7 @@ struct EntryTable {
     u32 mask;
     const Request* request;
 
-    DEVICE_MEMBER explicit EntryTable(const Request& request)
+    DEVICE_MEMBER EntryTable(const Request& request)
         : entries(request.entries), mask(request.entries_mask), request(&request) {}
 };
 
@@ -172,9 +169,4 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
     }
     z = clamp_finite(z - dry);
     return clamp_finite(z + (penalties.bias_first ? 0.0f : entry.bias)) + 0.0f;
-}
-
-DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z,
-                          u32& nonfinite_flags) {
-    return edited_logit(penalties, EntryTable(request), step, id, z, nonfinite_flags);
 }

@@ -74,15 +74,9 @@ DEVICE float mul_saturate(float a, float b) {
 DEVICE unsigned int float_bits(float x) { return __float_as_uint(x); }
 DEVICE float bits_float(unsigned int bits) { return __uint_as_float(bits); }
 DEVICE float round_half_even(float x) { return rintf(x); }
-DEVICE float int_to_float(int i) { return __int2float_rn(i); }
-DEVICE float u32_to_float(unsigned int u) { return __uint2float_rn(u); }
-DEVICE float u64_to_float(unsigned long long u) { return __ull2float_rn(u); }
 DEVICE unsigned int float_to_u32(float x) { return __float2uint_rn(x); }
 // f64 operations, for the rules that use them (F5, L3, P3).
-DEVICE double u64_to_double(unsigned long long u) { return __ull2double_rn(u); }
 DEVICE double double_sqrt(double x) { return __dsqrt_rn(x); }
-DEVICE double float_to_double(float x) { return (double)x; }
-DEVICE float double_to_float(double x) { return __double2float_rn(x); }
 DEVICE double bits_double(unsigned long long bits) { return __longlong_as_double((long long)bits); }
 DEVICE unsigned long long double_bits(double x) { return (unsigned long long)__double_as_longlong(x); }
 DEVICE double double_sum(double a, double b) { return __dadd_rn(a, b); }
@@ -290,14 +284,8 @@ DEVICE void warm_constant_bank(const Argument&) {}
 DEVICE void trigger_dependents() {}
 DEVICE void grid_dependency_wait() {}
 DEVICE float round_half_even(float x) { return __builtin_rintf(x); }
-DEVICE float int_to_float(int i) { return (float)i; }
-DEVICE float u32_to_float(unsigned int u) { return (float)u; }
-DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
 DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
-DEVICE double u64_to_double(unsigned long long u) { return (double)u; }
 DEVICE double double_sqrt(double x) { return __builtin_sqrt(x); }
-DEVICE double float_to_double(float x) { return (double)x; }
-DEVICE float double_to_float(double x) { return (float)x; }
 DEVICE double bits_double(unsigned long long bits) {
     double x;
     std::memcpy(&x, &bits, sizeof x);
@@ -356,3 +344,11 @@ DEVICE unsigned int round_to_f16(float x) {
 DEVICE unsigned int pack_f16x2(float low, float high) { return round_to_f16(low) | round_to_f16(high) << 16; }
 
 #endif
+
+// Conversions, which round to the nearest number on both.
+DEVICE float int_to_float(int i) { return (float)i; }
+DEVICE float u32_to_float(unsigned int u) { return (float)u; }
+DEVICE float u64_to_float(unsigned long long u) { return (float)u; }
+DEVICE double u64_to_double(unsigned long long u) { return (double)u; }
+DEVICE double float_to_double(float x) { return (double)x; }
+DEVICE float double_to_float(double x) { return (float)x; }

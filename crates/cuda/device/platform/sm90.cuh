@@ -15,12 +15,18 @@ typedef u64 Mbarrier;
 
 DEVICE u32 smem_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
 // Initialises an mbarrier that expects `threads` arrivals in each phase.
 DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(threads) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(threads) : "memory");
 }
+
+// Arrives at the mbarrier once all copies that this thread has started by `cp_async` are complete. Threads that wait
+// for the phase see what was copied.
+DEVICE void cp_async_mbarrier_arrive(Mbarrier* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_address(barrier)) : "memory");
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 // Makes initialised mbarriers visible to bulk copies (the async proxy).
 DEVICE void fence_mbarrier_init() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -54,12 +60,6 @@ DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
                      : "r"(smem_address(barrier)), "r"(parity)
                      : "memory");
     }
-}
-
-// Arrives at the mbarrier once all copies that this thread has started by `cp_async` are complete. Threads that wait
-// for the phase see what was copied.
-DEVICE void cp_async_mbarrier_arrive(Mbarrier* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_address(barrier)) : "memory");
 }
 
 // True in one lane of the warp. All 32 lanes call it.
@@ -115,9 +115,6 @@ DEVICE void st_async_remote(u32 rank, u64* pointer, u64 word, Mbarrier* barrier)
 #else
 
 // From sm_80 on there are mbarriers that count threads.
-DEVICE void mbarrier_init(Mbarrier* barrier, u32 threads) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(threads) : "memory");
-}
 DEVICE void mbarrier_arrive(Mbarrier* barrier) {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(smem_address(barrier))
                  : "memory");
@@ -130,9 +127,6 @@ DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
                      : "r"(smem_address(barrier)), "r"(parity)
                      : "memory");
     }
-}
-DEVICE void cp_async_mbarrier_arrive(Mbarrier* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_address(barrier)) : "memory");
 }
 
 // The host never launches kernels that call these below sm_90.

@@ -123,12 +123,6 @@ struct RowInputs {
     }
 };
 
-// A part of a kernel's shared memory, if its policy needs it.
-template <bool NEEDED, class Part>
-struct PartIf : Part {};
-template <class Part>
-struct PartIf<false, Part> {};
-
 // A request's parameters and its edited row.
 template <class T>
 struct EditStorage {
@@ -460,18 +454,12 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     return outcome;
 }
 
-// Returns whether a bitmask restricts a row.
-DEVICE bool is_masked(const Step& step, u32 row) {
-    return step.masks != nullptr && (step.mask_present == nullptr || step.mask_present[row] != 0);
-}
-
 // Writes the logprobs that a row's request needs. Not inlined, so that its registers do not add to the kernel's.
 template <class T>
 DEVICE_NOINLINE void write_row_logprobs(const Step& step, u32 row, int slot, int token, float temperature, u64 first,
                                         GivenSet kept, LogprobStorage& storage, RowReduceStorage& reduce) {
     RowContext<T, true> context(step, row, slot);
-    bool unedited = !has_edits(context.params) && !is_masked(step, row);
-    LogprobRow<T> target{step, row, context.view, unedited, token, temperature, first, kept};
+    LogprobRow<T> target{step, row, context.view, !context.view.edits.any(), token, temperature, first, kept};
     write_logprobs(storage, reduce, target, context.params, step.requests[slot]);
 }
 

@@ -7,6 +7,12 @@
 
 #include "math/edits.cuh"
 
+// A part of a kernel's shared memory, if it needs that.
+template <bool NEEDED, class Part>
+struct PartIf : Part {};
+template <class Part>
+struct PartIf<false, Part> {};
+
 // The results of a row.
 struct RowResult {
     // NO_TOKEN if the row has none.

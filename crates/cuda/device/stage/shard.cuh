@@ -71,7 +71,7 @@ struct ShardRow : LogitsRow<T> {
 
     // Loads a lane's slice of a tile, MASKED_VALUE where ids are not here.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
-        if (!is_cut(tile)) {
+        if (tile != 0 || skipped == 0) {
             Base::load(tile, lane, z);
             return;
         }
@@ -81,9 +81,6 @@ struct ShardRow : LogitsRow<T> {
 
     // The logit of an id below the shard's end, cleaned.
     DEVICE_MEMBER float logit(u32 id) const { return id >= skipped ? Base::logit(id) : MASKED_VALUE; }
-
-  private:
-    DEVICE_MEMBER bool is_cut(u32 tile) const { return tile == 0 && skipped != 0; }
 };
 
 // Returns the key or the leader of a shard's token as one of the vocabulary's, whose ids count from its start; 0 stays
