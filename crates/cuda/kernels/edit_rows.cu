@@ -25,12 +25,7 @@ DEVICE void store_edited(float* tile, u32 left, const float (&z)[ITEMS_PER_LANE]
             }
             continue;
         }
-        U32x4 quad;
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            quad.word[j] = float_bits(z[4 * half + j]);
-        }
-        *(U32x4*)(tile + start) = quad;
+        *(U32x4*)(tile + start) = quad_of(z, half);
     }
 }
 

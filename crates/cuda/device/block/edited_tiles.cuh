@@ -87,8 +87,7 @@ struct EditedTiles {
                 __syncwarp();
 #pragma unroll
                 for (u32 half = 0; half < 2; half++) {
-                    quads[2 * lane + half] = U32x4{{float_bits(z[4 * half]), float_bits(z[4 * half + 1]),
-                                                    float_bits(z[4 * half + 2]), float_bits(z[4 * half + 3])}};
+                    quads[2 * lane + half] = quad_of(z, half);
                 }
             }
         }

@@ -251,16 +251,14 @@ DEVICE float max_f32(float a, float b) { return b > a || a != a ? b : a; }
 DEVICE float max_or_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b > a ? b : a; }
 DEVICE float mul_saturate(float a, float b) { return a * b > 0.0f ? (a * b < 1.0f ? a * b : 1.0f) : 0.0f; }
 DEVICE float min_or_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("0x3FFFFF") : b < a ? b : a; }
-DEVICE unsigned int float_bits(float x) {
-    unsigned int bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return bits;
+template <class To, class From>
+DEVICE To same_bits(From x) {
+    To to;
+    std::memcpy(&to, &x, sizeof to);
+    return to;
 }
-DEVICE float bits_float(unsigned int bits) {
-    float x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-}
+DEVICE unsigned int float_bits(float x) { return same_bits<unsigned int>(x); }
+DEVICE float bits_float(unsigned int bits) { return same_bits<float>(bits); }
 DEVICE void load_streaming(const void* from, unsigned int (&words)[4]) { std::memcpy(words, from, sizeof words); }
 DEVICE void store_streaming(void* to, unsigned int word) {
     const unsigned int words[4] = {word, word, word, word};
@@ -286,16 +284,8 @@ DEVICE void grid_dependency_wait() {}
 DEVICE float round_half_even(float x) { return __builtin_rintf(x); }
 DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
 DEVICE double double_sqrt(double x) { return __builtin_sqrt(x); }
-DEVICE double bits_double(unsigned long long bits) {
-    double x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-}
-DEVICE unsigned long long double_bits(double x) {
-    unsigned long long bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
+DEVICE double bits_double(unsigned long long bits) { return same_bits<double>(bits); }
+DEVICE unsigned long long double_bits(double x) { return same_bits<unsigned long long>(x); }
 DEVICE double double_sum(double a, double b) { return a + b; }
 DEVICE double double_difference(double a, double b) { return a - b; }
 DEVICE double double_product(double a, double b) { return a * b; }

@@ -108,6 +108,12 @@ DEVICE void load_vectorized(const typename T::Element* tile, u32 lane, float (&z
     }
 }
 
+// One half of a lane's floats, as 16 bytes.
+DEVICE U32x4 quad_of(const float (&z)[ITEMS_PER_LANE], u32 half) {
+    const u32 j = 4 * half;
+    return U32x4{{float_bits(z[j]), float_bits(z[j + 1]), float_bits(z[j + 2]), float_bits(z[j + 3])}};
+}
+
 // A row of logits, all ids of the vocabulary.
 template <class T>
 struct LogitsRow {

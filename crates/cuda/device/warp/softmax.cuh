@@ -321,12 +321,7 @@ template <class T>
 DEVICE void store_vectorized(float* tile, u32 lane, const float (&p)[ITEMS_PER_LANE]) {
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
-        U32x4 quad;
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            quad.word[j] = float_bits(p[half * 4 + j]);
-        }
-        ((U32x4*)tile)[half * 32 + lane] = quad;
+        ((U32x4*)tile)[half * 32 + lane] = quad_of(p, half);
     }
 }
 
