@@ -56,13 +56,13 @@ struct BoundRow {
     float unit, mean, norm, rest, slack;
     u32 plan, excluded;
 
-    BoundRow() = default;
     DEVICE_MEMBER BoundRow(const HeadStep& args, u32 number, u32 word) {
         const HeadRow& row = args.head_rows[number < args.step.rows ? number : 0];
         unit = row.unit, mean = row.mean, norm = row.norm, rest = row.rest, slack = row.slack;
         plan = number < args.step.rows ? row.plan : PLAN_NONE;
         excluded = 0;
-        if (row.has_exclusions) {
+        // Padding has no bitmaps.
+        if (has_bounds() && row.has_exclusions) {
             excluded = banned_ids(args, row, word) | (row.touched ? row.touched[word] : 0);
         }
     }
@@ -173,17 +173,17 @@ struct ScreenBounds {
         u32 held = 0;
 #pragma unroll
         for (u32 apart = 4, count = COUNT; apart < 32; apart *= 2, count = (count + 1) / 2) {
-            const bool is_upper = lane_id() & apart;
-            // A lane keeps half of the maxima, and gives its partner the other half.
+            // A lane keeps half of the maxima, the second one or the first, and gives its partner the other half.
+            const bool keeps_second = lane_id() & apart;
 #pragma unroll
             for (u32 j = 0; j < count / 2; j++) {
-                const float kept = is_upper ? most[j + count / 2] : most[j];
-                const float given = is_upper ? most[j] : most[j + count / 2];
-                most[j] = max_f32(kept, __shfl_xor_sync(FULL_MASK, given, (int)apart));
+                const float first = most[j], second = most[j + count / 2];
+                const float given = __shfl_xor_sync(FULL_MASK, keeps_second ? first : second, (int)apart);
+                most[j] = max_f32(keeps_second ? second : first, given);
             }
             if (count == 1) {
                 most[0] = max_f32(most[0], __shfl_xor_sync(FULL_MASK, most[0], (int)apart));
-            } else if (is_upper) {
+            } else if (keeps_second) {
                 held += count / 2;
             }
         }

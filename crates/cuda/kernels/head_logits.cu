@@ -368,6 +368,4 @@ DEVICE void listed(const HeadStep& args) {
     } \
     KERNEL(listed_logits_##type, LISTED_LOGITS_THREADS, HeadStep, args) { listed<T>(args); }
 
-HEAD_LOGITS_OF(f32, F32)
-HEAD_LOGITS_OF(bf16, Bf16)
-HEAD_LOGITS_OF(f16, F16)
+FOR_EACH_TYPE(HEAD_LOGITS_OF)

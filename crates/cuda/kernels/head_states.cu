@@ -206,6 +206,4 @@ DEVICE void prepare_state(const HeadStep& args) {
 #define HEAD_STATES_OF(type, T) \
     KERNEL(head_states_##type, HEAD_STATES_THREADS, HeadStep, args) { prepare_state<T>(args); }
 
-HEAD_STATES_OF(f32, F32)
-HEAD_STATES_OF(bf16, Bf16)
-HEAD_STATES_OF(f16, F16)
+FOR_EACH_TYPE(HEAD_STATES_OF)

@@ -190,6 +190,7 @@ DEVICE void probed_logits(const HeadStep& args) {
     }
 }
 
-KERNEL(probed_logits_f32, HEAD_QUEUE_THREADS, HeadStep, args) { probed_logits<F32>(args); }
-KERNEL(probed_logits_bf16, HEAD_QUEUE_THREADS, HeadStep, args) { probed_logits<Bf16>(args); }
-KERNEL(probed_logits_f16, HEAD_QUEUE_THREADS, HeadStep, args) { probed_logits<F16>(args); }
+#define PROBED_LOGITS_OF(type, T) \
+    KERNEL(probed_logits_##type, HEAD_QUEUE_THREADS, HeadStep, args) { probed_logits<T>(args); }
+
+FOR_EACH_TYPE(PROBED_LOGITS_OF)

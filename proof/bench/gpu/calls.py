@@ -28,6 +28,14 @@ CALLS = {
         "like": ["model", "bell"],
         "tasks": ["top-k-20000", "top-k-300-top-p", "top-k-1000", "top-p-95", "top-k-top-p-t1", "top-k-1000-top-p"],
     },
+    "short-2": {
+        "part": "families",
+        "engines": ["flashinfer"],
+        "vocab": [50257, 32000, 65536],
+        "rows": [2, 8],
+        "like": ["model", "bell"],
+        "tasks": ["top-k-40000", "top-k-20000", "top-k-300-top-p", "top-p-95"],
+    },
     "families-4": {**FAMILIES, "like": SEVEN, "tasks": ["greedy", "plain", "top-k-top-p", "everything"]},
     # Whole calls from the host, for which our package's wheel is wanted, and softmaxes of all types and at mixed temperatures.
     "host": {"part": "python", "tasks": plan.WHOLE_CALLS},
