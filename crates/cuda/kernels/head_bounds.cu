@@ -51,7 +51,7 @@ DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
     return banned_ids(args, row, id / 32) >> (id % 32) & 1;
 }
 
-// What bounds need of a HeadRow, and of 32 ids those that bitmasks or edits exclude from bounds.
+// The numbers of a HeadRow that bounds are made of, and a bit for each of 32 ids that bitmasks or edits exclude.
 struct BoundRow {
     float unit, mean, norm, rest, slack;
     u32 plan, excluded;
@@ -101,7 +101,7 @@ struct ScreenBounds {
         // The compiler is to see that all lanes of a warp go the same way.
         return __shfl_sync(FULL_MASK, screened, 0) != 0;
     }
-    // The ids of a lane, `first` and the one eight after it; those from `end` on are none, and have no bounds.
+    // The ids of a lane, `first` and `first + 8`; an id that is not below `end` is none, and has no bounds.
     struct Ids {
         u32 first, end;
         ScreenedId of[2];
@@ -243,7 +243,7 @@ DEVICE float bounded_score(float bound, float log2e_over_t, float log2_arrival) 
     return bound > -INF_F32 ? clamp_finite(fma_rn(bound, log2e_over_t, -log2_arrival)) : -INF_F32;
 }
 
-// What a winner's score surely reaches if a score is at least `least`.
+// A score that the winner surely reaches if some score is at least `least`.
 DEVICE float surely_reached(float least) { return least - (SCORE_SLACK + fabsf(least) * SLACK_PART); }
 
 // Scores the bounds of a tile of a row. A lane has the eight neighbouring ids of the tile that begin at 8 lane. Rows of
@@ -269,7 +269,7 @@ DEVICE void race_tile(const HeadStep& args, u32 row_number, u32 tile) {
         reaching |= (u32)(reaches && start + j < args.step.vocab) << j;
     }
     float most = -INF_F32, least = -INF_F32;
-    // Two lanes have the ids of a maximum; where neither has one that reaches it, nobody reads their bounds again.
+    // Two lanes have the ids of a maximum. If none of these ids reaches it, nobody reads their bounds again.
     if ((reaching | __shfl_xor_sync(FULL_MASK, reaching, 1)) != 0) {
         load_floats(args.lower + (u64)row_number * args.bounds_stride + start, below);
 #pragma unroll

@@ -10,7 +10,7 @@ TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p"
 # Steps over rows of every family, and the families, the most revealing first: as crates/cuda/examples/replay has them.
 FAMILY_TASKS = (
     *"mixture top-p-95 top-k-top-p-t1 top-k-1000 top-k-1000-top-p joint greedy plain min-p top-k-top-p top-p".split(),
-    *"top-k-300-top-p top-k-20000".split(),
+    *"top-k-300-top-p top-k-20000 top-k-40000".split(),
     *"repetition-top-p everything".split(),
     # Of ours alone.
     *"epsilon top-n-sigma xtc mirostat typical eta dynamic-temperature mixture-everything".split(),
@@ -115,6 +115,7 @@ REQUESTS = {
     "top-k-300-top-p": (Params(top_k=300, top_p=0.97),),
     "top-k-1000": (Params(top_k=1000),),
     "top-k-20000": (Params(top_k=20000),),
+    "top-k-40000": (Params(top_k=40000),),
     "top-k-1000-top-p": (Params(top_k=1000, top_p=0.95),),
     "joint": (Params(top_k=1000, top_p=0.95, joint=True),),
     "mixture": MIXTURE,

@@ -74,7 +74,7 @@ struct MatrixPiece {
     }
 #else
     static constexpr u32 QUADS = HEAD_STAGE_BYTES / 16;
-    // Lane 4 g + t reads quad t of each 64 bytes of column g, which has the words that meet those of a row.
+    // Lane 4 g + t reads quad t of each 64 bytes of column g: the words that it multiplies by its words of a row.
     static DEVICE_MEMBER u32 column_place(u32 column, u32 quad) { return column * QUADS + (quad ^ column % 2 * 4); }
     // A quad has every fourth word of a chunk.
     static DEVICE_MEMBER u32 column_word(u32 column, u32 i) {
@@ -87,8 +87,8 @@ struct MatrixPiece {
     static DEVICE_MEMBER u32 words(u32 bytes) {
         return (bytes + HEAD_STAGE_BYTES - 1) / HEAD_STAGE_BYTES * (HEAD_STAGE_BYTES / 4);
     }
-    // The quads of columns in memory before those of `column` and the piece `number`. MATRIX_GROUP_COLUMNS columns,
-    // whose pieces lie together, are a multiple of any number of columns that are multiplied at once.
+    // How many quads lie in memory before the first quad of the piece `number` of `column`. MATRIX_GROUP_COLUMNS
+    // columns, whose pieces lie together, are a multiple of any number of columns that are multiplied at once.
     static DEVICE_MEMBER u64 columns_before(u32 bytes, u32 column, u32 number) {
         const u64 pieces = (u64)(column / MATRIX_GROUP_COLUMNS) * (words(bytes) / WORDS) + number;
         return (pieces * MATRIX_GROUP_COLUMNS + column % MATRIX_GROUP_COLUMNS) * QUADS;

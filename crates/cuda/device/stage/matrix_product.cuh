@@ -44,7 +44,7 @@ DEVICE void mma(float (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], F16) { m
 DEVICE void mma(int (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], Codes) { mma_s8(sums, a, b); }
 #endif
 
-// What is multiplied: a row for each id, and columns as MatrixPiece has them.
+// The matrix, with a row for each id, and the columns that multiply it, which lie as MatrixPiece says.
 struct MatrixOperands {
     const char* rows;
     // From a row to the next, in bytes.
@@ -92,10 +92,10 @@ DEVICE void copy_columns(U32x4* to, const U32x4* from, u32 number) {
     }
 }
 
-// The products of a block. Of a Job `args` are the kernel's, `operands()` is what to multiply, and `begin()` waits for
-// the kernels before and returns whether there is anything to multiply. `ids(first, end)` is what it reads of a lane's
-// ids, `first` and the one eight after it; those from `end` on are none. `finish<COLUMNS>(sums, ids, first_column)`
-// takes the lane's sums.
+// The products of a block. A Job has the kernel's `args` and four members. `operands()` returns the matrix and the
+// columns. `begin()` waits for the kernels before, and returns whether there is anything to multiply. `ids(first, end)`
+// loads what the job needs of a lane's two ids, `first` and `first + 8`; an id that is not below `end` is none.
+// `finish<COLUMNS>(sums, ids, first_column)` takes the lane's sums.
 template <class T, class Job>
 struct MatrixProduct {
     typedef typename Summed<T>::Sum Sum;
@@ -235,7 +235,7 @@ struct MatrixProduct {
             const u32 first_id = sets.first(set), left = args.step.vocab - first_id;
             // A warp beyond the set's ids multiplies what is in shared memory.
             const u32 end = first_id < args.step.vocab ? first_id + (sets.ids < left ? sets.ids : left) : 0;
-            // What the job reads of the ids is on its way while they are multiplied.
+            // These loads overlap the copies.
             const typename Job::Ids ids = job.ids(first_id + own, end);
             Sum sums[COLUMNS / 8][4] = {};
 #pragma unroll 1
@@ -279,7 +279,7 @@ struct MatrixProduct {
         }
     }
 #ifdef WARPGROUPS_MULTIPLY
-    // The same for more than MATRIX_WARP_COLUMNS columns, whose sums take registers that copying warps give back.
+    // The same for more than MATRIX_WARP_COLUMNS columns: their sums take the registers that copying warps give back.
     template <bool COPIES>
     DEVICE_MEMBER void many_columns() {
         const u32 count = operands.column_count;

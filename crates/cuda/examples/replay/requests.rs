@@ -128,6 +128,7 @@ fn others(vocab: usize) -> Vec<Request> {
         request("top-k-300-top-p", SamplingParams { top_k: 300, top_p: 0.97, ..any() }),
         request("top-k-1000", SamplingParams { top_k: 1000, ..any() }),
         request("top-k-20000", SamplingParams { top_k: 20_000, ..any() }),
+        request("top-k-40000", SamplingParams { top_k: 40_000, ..any() }),
         request("top-k-1000-top-p", SamplingParams { top_k: 1000, ..top_p.clone() }),
         request("joint", SamplingParams { top_k: 1000, order: FilterOrder::Joint, ..top_p.clone() }),
         request("epsilon", SamplingParams { epsilon_cutoff: 3e-4, ..any() }),

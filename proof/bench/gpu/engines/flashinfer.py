@@ -127,7 +127,7 @@ def over_families():
     mixture = tuple(params.without("min_p", "repetition", "frequency") for params in plan.MIXTURE)
     k_and_p = "top_k_top_p_sampling_from_probs"
     found = both("mixture", f"{k_and_p} (joint), without penalties and min-p", draw_joint, request=mixture)
-    for task in ("top-p-95", "top-k-1000", "top-k-20000", "joint"):
+    for task in ("top-p-95", "top-k-1000", "top-k-20000", "top-k-40000", "joint"):
         found += both(task, *draw_by(*plan.REQUESTS[task]))
     for task in ("top-k-top-p-t1", "top-k-300-top-p", "top-k-1000-top-p"):
         found += both(task, f"{k_and_p} (k per row)", draw_k_first) + both(task, f"{k_and_p} (joint)", draw_joint)
