@@ -2,12 +2,12 @@
 //
 // Computes   for each id and row, the product of weights and hidden state in the order of adding that the tensor cores
 //            have, then bias, scale and softcap (H2)
-// Never      reads the hidden state of padding, whose logits are made of stale memory; lets a logit depend on
-//            other rows, on how many there are, or on how many blocks share the ids
+// Never      gives a meaning to the logits of padding, which are made of stale memory; lets a logit depend on other
+//            rows, on how many there are, or on how many blocks share the ids
 // Twins      none: how tensor cores round is the hardware's | why docs/heads.md, docs/stages/head.md
 // Shapes     weights [vocab, width] of T; short_states as head_states.cu writes them; logits [rows, vocab]
 // Grid       x = any number of blocks, which share the ids, as stage/matrix_product.cuh says
-// Traffic    in: the weights, once for each 256 rows, or 64 before sm_90a and after it; out: 4 bytes a logit
+// Traffic    in: the weights, once for each 256 rows, or 64 on other GPUs than sm_90; out: 4 bytes a logit
 // Requires   head_states before
 
 #include "stage/matrix_product.cuh"

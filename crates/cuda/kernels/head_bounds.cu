@@ -9,7 +9,7 @@
 // Shapes     codes [vocab, codes_width]; upper, lower [rows, bounds_stride]; maxima [rows, bound_tiles]
 // Grid       head_bounds: x = any number of blocks, which share the ids, as stage/matrix_product.cuh says;
 //            head_race: any number of warps; head_contenders: x = rows
-// Traffic    in: the codes, once for each 128 rows, or 32 before sm_90a and after it; out: 8 bytes an id and row, for
+// Traffic    in: the codes, once for each 128 rows, or 32 on other GPUs than sm_90; out: 8 bytes an id and row, for
 //            head_race 12
 // Requires   head_states before head_bounds, which comes before head_race, and that before head_contenders
 //
@@ -130,7 +130,7 @@ struct ScreenBounds {
         for (u32 n = 0; n < COUNT; n++) {
             const u32 number = first_row + 4 * n;
             const BoundRow row(args, number, word);
-            // Of SCREENED_STATES rows a u32 counts all bounds.
+            // A u32 can number all bounds of SCREENED_STATES rows.
             const u32 place = number * args.bounds_stride + ids.first;
             float *upper = args.upper + place, *lower = args.lower + place;
             float* logits = args.logits + (number * args.step.vocab + ids.first);
@@ -160,6 +160,8 @@ struct ScreenBounds {
         }
         // Few models have a softcap, whose code for each sum would take registers from the sums.
         if (args.softcap > 0.0f) {
+            // WAW on the maxima: other lanes wrote some that `cap` writes again.
+            __syncwarp();
 #pragma unroll 1
             for (u32 n = 0; n < COUNT; n++) {
                 cap(ids, first_row + 4 * n);

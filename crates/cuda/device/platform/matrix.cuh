@@ -1,7 +1,8 @@
 // matrix.cuh: products of small matrices by a warp.
 //
 // Computes   16 rows times 8 columns, added to sums: of signed bytes, exactly; of bf16 and f16, as the tensor cores
-//            round; on sm_90a, where WARPGROUPS_MULTIPLY is defined, 64 rows times up to 128 columns by four warps
+//            round; on sm_90a, where WARPGROUPS_MULTIPLY is defined, 64 rows times up to 128 columns at a time by four
+//            warps
 // Requires   sm_80, or a host that exchanges words among the lanes of a warp; whole warps
 //
 // Lane 4 g + t has words of the rows g (`a[0]`, `a[2]`) and g + 8 (`a[1]`, `a[3]`) and of column g (`b`), and the sums

@@ -233,7 +233,7 @@ struct MatrixProduct {
         const u32 all_chunks = operands.bytes / MATRIX_CHUNK_BYTES, stages = Stage::count(operands);
         for (u32 set = 0; set < sets.count; set++) {
             const u32 first_id = sets.first(set), left = args.step.vocab - first_id;
-            // A warp beyond the set's ids multiplies what is in shared memory.
+            // A warp beyond the set's ids multiplies stale rows: none of its ids is below `end`.
             const u32 end = first_id < args.step.vocab ? first_id + (sets.ids < left ? sets.ids : left) : 0;
             // These loads overlap the copies.
             const typename Job::Ids ids = job.ids(first_id + own, end);
@@ -252,7 +252,7 @@ struct MatrixProduct {
     template <bool COPIES, u32 COLUMNS, u32 PIECES>
     DEVICE_MEMBER bool some_columns(u32 first_column) {
         if (queue.stage_quads == 0) {
-            // No columns that follow are more at once.
+            // Later passes have at most as many columns, so stages of this size fit them all.
             queue.stage_quads = (args.queue_ids + COLUMNS) * MatrixStage<COLUMNS, PIECES>::ROW_QUADS;
         }
         if constexpr (COPIES) {
@@ -278,6 +278,7 @@ struct MatrixProduct {
             }
         }
     }
+
 #ifdef WARPGROUPS_MULTIPLY
     // The same for more than MATRIX_WARP_COLUMNS columns: their sums take the registers that copying warps give back.
     template <bool COPIES>
@@ -316,11 +317,15 @@ DEVICE void matrix_product(const Job& job) {
     const bool copies = __shfl_sync(FULL_MASK, warp_id(), 0) < HEAD_COPY_WARPS;
 #ifdef WARPGROUPS_MULTIPLY
     if (product.operands.column_count > MATRIX_WARP_COLUMNS) {
+        // Copying warps give back what multiplying warps take, if the kernel has 128 registers a thread.
+        constexpr u32 COPYING = 32, MULTIPLYING = 160;
+        static_assert(HEAD_COPY_WARPS * (128 - COPYING) >= HEAD_PRODUCT_WARPS * (MULTIPLYING - 128),
+                      "too few given back");
         if (copies) {
-            shrink_registers<32>();
+            shrink_registers<COPYING>();
             product.template many_columns<true>();
         } else {
-            grow_registers<160>();
+            grow_registers<MULTIPLYING>();
             if (job.begin()) {
                 product.template many_columns<false>();
             }

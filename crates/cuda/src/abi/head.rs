@@ -21,7 +21,8 @@ shared! {
         LISTED_LOGITS_THREADS: u32 = 256;
 
         /// A block of head_logits, probed_logits, fast_logits or head_bounds copies this many bytes of each
-        /// of its rows of weights or codes to shared memory at a time, some copies ahead of the products.
+        /// of its rows of weights or codes to shared memory at a time, or half as many for many columns, some
+        /// copies ahead of the products.
         /// Longer pieces come faster from memory than short ones do.
         HEAD_STAGE_BYTES: u32 = 256;
 
@@ -190,8 +191,8 @@ shared! {
         digits: (void*);
         /// The ids that are not screened.
         unscreened: (const u32*);
-        /// `[rows, bounds_stride]`: bounds of logits; in rows of PLAN_RACE, the only ones with lower bounds,
-        /// head_race replaces the upper ones by bounds of scores.
+        /// `[rows, bounds_stride]`: bounds of logits; in rows of PLAN_RACE, the only ones whose lower
+        /// bounds are read again, head_race replaces the upper ones by bounds of scores.
         upper: (float*);
         lower: (float*);
         /// `[rows, bound_tiles]`: the largest of `BOUND_IDS` neighbouring ones.
@@ -211,7 +212,7 @@ shared! {
         /// states in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,
-        /// a multiple of a warp's ids, and the stages in its shared memory.
+        /// a multiple of the ids of a warp, or of a warpgroup, and the stages in its shared memory.
         queue_ids: u32;
         queue_stages: u32;
         /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the

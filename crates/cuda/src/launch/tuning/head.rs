@@ -34,7 +34,7 @@ pub(crate) struct QueueShape {
 /// The stages that keep a multiprocessor's copies going, if they fit.
 const ENOUGH_STAGES: u32 = 3;
 
-/// The warps of a block that multiply: up to `most` times `warps`, each `warps` of which have `ids` ids.
+/// The multiplying warps of a block: at most `most` groups of `warps` warps, with `ids` ids a group.
 #[derive(Clone, Copy)]
 struct Multipliers {
     most: u32,
