@@ -49,8 +49,8 @@ struct MatrixOperands {
     const char* rows;
     // From a row to the next, in bytes.
     u64 apart;
-    // The bytes of a row, a multiple of MATRIX_CHUNK_BYTES; those after the first `filled` are zeros that are not
-    // there.
+    // The bytes of a row, a multiple of MATRIX_CHUNK_BYTES; memory has the first `filled` of them,
+    // and the others count as zeros.
     u32 bytes, filled;
     // Whether all rows begin at multiples of 16 bytes.
     bool are_aligned;
