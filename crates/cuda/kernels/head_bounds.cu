@@ -38,13 +38,11 @@ struct ScreenedId {
 // The bit of an id in a bitmap.
 DEVICE bool has_id(const u32* bitmap, u32 id) { return bitmap[id / 32] >> (id % 32) & 1; }
 
-// Which of 32 ids a row's bitmasks ban. A mask has no bits for ids beyond its words, which are banned.
+// Which of 32 ids a row's bitmasks ban.
 DEVICE u32 banned_ids(const HeadStep& args, const HeadRow& row, u32 word) {
-    u32 banned = row.allowed ? ~row.allowed[word] : 0;
-    if (row.mask) {
-        banned |= word < args.step.mask_words ? ~row.mask[word] : ~0u;
-    }
-    return banned;
+    EditMasks masks;
+    masks.mask = row.mask, masks.allowed = row.allowed, masks.mask_words = args.step.mask_words;
+    return ~masks.allowed_word(word);
 }
 
 DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
@@ -230,15 +228,6 @@ DEVICE void load_floats(const float* from, float (&x)[COUNT]) {
     }
 }
 
-// Stores them likewise.
-template <u32 COUNT>
-DEVICE void store_floats(float* to, const float (&x)[COUNT]) {
-#pragma unroll
-    for (u32 i = 0; i < COUNT; i += 4) {
-        *(U32x4*)(to + i) = U32x4{{float_bits(x[i]), float_bits(x[i + 1]), float_bits(x[i + 2]), float_bits(x[i + 3])}};
-    }
-}
-
 // The score of a bound in the race. -inf stays apart: it stands for no bound, so the score of a bound is finite,
 // however low the temperature.
 DEVICE float bounded_score(float bound, float log2e_over_t, float log2_arrival) {
@@ -271,7 +260,8 @@ DEVICE void race_tile(const HeadStep& args, u32 row_number, u32 tile) {
         reaching |= (u32)(reaches && start + j < args.step.vocab) << j;
     }
     float most = -INF_F32, least = -INF_F32;
-    // Two lanes have the ids of a maximum. If none of these ids reaches it, nobody reads their bounds again.
+    // Two lanes share a maximum. Bounds of ids below a maximum of -inf are never read, so two lanes of which no id
+    // reaches `reached` leave theirs as they are.
     if ((reaching | __shfl_xor_sync(FULL_MASK, reaching, 1)) != 0) {
         load_floats(args.lower + (u64)row_number * args.bounds_stride + start, below);
 #pragma unroll
@@ -283,7 +273,8 @@ DEVICE void race_tile(const HeadStep& args, u32 row_number, u32 tile) {
             most = max_f32(most, above[j]);
             least = max_f32(least, reaches ? bounded_score(below[j], row.log2e_over_t, late) : -INF_F32);
         }
-        store_floats(upper, above);
+        *(U32x4*)upper = quad_of(above, 0);
+        *(U32x4*)(upper + 4) = quad_of(above, 1);
     }
     most = max_f32(most, __shfl_xor_sync(FULL_MASK, most, 1));
     least = max_f32(least, __shfl_xor_sync(FULL_MASK, least, 1));

@@ -148,7 +148,7 @@ DEVICE void prepare_state(const HeadStep& args) {
             out.mask = masks.mask;
             out.allowed = masks.allowed;
             out.touched = masks.touched;
-            out.has_exclusions = masks.mask != nullptr || masks.allowed != nullptr || masks.touched != nullptr;
+            out.has_exclusions = masks.any();
             const RngStream rng = race_stream(params, args.step.states[slot]);
             out.seed = rng.seed;
             out.position = rng.position;

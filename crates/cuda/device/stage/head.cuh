@@ -46,32 +46,13 @@ DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
     return args.softcap > 0.0f ? below_softcap(z, args.softcap) : z;
 }
 
-// The place of 16 bytes, the `quad`-th, of a row of weights or codes in a stage in shared memory. Lane 4 g + t, with g
-// below 8, reads word t of each quad of row g for tensor cores: eight neighbouring rows have their quads in different
-// orders, so that all lanes read different banks.
-DEVICE u32 weight_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ row % 8); }
-
-// A lane's words of a chunk of 64 bytes of the rows `row` and `row + 8` of a stage, for two products of tensor cores.
-DEVICE void load_fragments(u32 (&fragments)[2][4], const U32x4* weights, u32 row, u32 chunk) {
-#pragma unroll
-    for (u32 quad = 0; quad < 4; quad++) {
-#pragma unroll
-        for (u32 i = 0; i < 2; i++) {
-            const U32x4& from = weights[weight_place(row + 8 * i, 4 * chunk + quad)];
-            fragments[quad / 2][quad % 2 * 2 + i] = from.word[lane_id() % 4];
-        }
-    }
-}
-
 // How rows, and the columns that they are multiplied with on tensor cores, lie in memory and in a stage: in pieces of
 // QUADS quads of each. A stage has one or two pieces.
 struct MatrixPiece {
 #ifdef WARPGROUPS_MULTIPLY
     // As `wgmma_operand` says.
     static constexpr u32 QUADS = 8;
-    static DEVICE_MEMBER u32 column_word(u32 column, u32 i) {
-        return (column * QUADS + (i / 4 ^ column % 8)) * 4 + i % 4;
-    }
+    static DEVICE_MEMBER u32 column_word(u32 column, u32 i) { return row_place(column, i / 4) * 4 + i % 4; }
 #else
     static constexpr u32 QUADS = HEAD_STAGE_BYTES / 16;
     // Lane 4 g + t reads quad t of each 64 bytes of column g: the words that it multiplies by its words of a row.
@@ -82,6 +63,10 @@ struct MatrixPiece {
     }
 #endif
     static constexpr u32 WORDS = QUADS * 4;
+
+    // Eight neighbouring rows have their quads in different orders, so that lanes that read the same quad of them read
+    // different banks.
+    static DEVICE_MEMBER u32 row_place(u32 row, u32 quad) { return row * QUADS + (quad ^ row % 8); }
 
     // The words of a column of `bytes` bytes, which fill whole stages.
     static DEVICE_MEMBER u32 words(u32 bytes) {

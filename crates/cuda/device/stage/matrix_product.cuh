@@ -42,6 +42,19 @@ DEVICE void wgmma(int (*sums)[4], u64 rows, u64 columns, Codes) {
 DEVICE void mma(float (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], Bf16) { mma_bf16(sums, a, b); }
 DEVICE void mma(float (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], F16) { mma_f16(sums, a, b); }
 DEVICE void mma(int (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], Codes) { mma_s8(sums, a, b); }
+
+// A lane's words of a chunk of the rows `row` and `row + 8` of a stage, for two products: lane 4 g + t has word t of
+// each quad.
+DEVICE void load_fragments(u32 (&fragments)[2][4], const U32x4* rows, u32 row, u32 chunk) {
+#pragma unroll
+    for (u32 quad = 0; quad < 4; quad++) {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const U32x4& from = rows[MatrixPiece::row_place(row + 8 * i, 4 * chunk + quad)];
+            fragments[quad / 2][quad % 2 * 2 + i] = from.word[lane_id() % 4];
+        }
+    }
+}
 #endif
 
 // The matrix, with a row for each id, and the columns that multiply it, which lie as MatrixPiece says.
@@ -119,7 +132,7 @@ struct MatrixProduct {
         const u32 quad = threadIdx.x % Stage::ROW_QUADS, first = threadIdx.x / Stage::ROW_QUADS;
         // The thread's rows are a multiple of eight apart, so their quads are in the same order.
         const u32 place = quad / MatrixPiece::QUADS * (args.queue_ids * MatrixPiece::QUADS) +
-                          first * MatrixPiece::QUADS + (quad % MatrixPiece::QUADS ^ first % 8);
+                          MatrixPiece::row_place(first, quad % MatrixPiece::QUADS);
         const u32 stages = Stage::count(operands), vocab = args.step.vocab;
         const U32x4* columns = operands.columns + MatrixPiece::columns_before(operands.bytes, first_column, 0);
         const u64 apart = ROWS * operands.apart;
@@ -280,7 +293,8 @@ struct MatrixProduct {
     }
 
 #ifdef WARPGROUPS_MULTIPLY
-    // The same for more than MATRIX_WARP_COLUMNS columns: their sums take the registers that copying warps give back.
+    // The work of a thread for more than MATRIX_WARP_COLUMNS columns. Before it copying warps give back registers, and
+    // multiplying warps take them for the sums of up to 256 columns.
     template <bool COPIES>
     DEVICE_MEMBER void many_columns() {
         const u32 count = operands.column_count;

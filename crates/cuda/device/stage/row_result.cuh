@@ -51,7 +51,7 @@ DEVICE u32 output_words(const Step& step) { return OUTPUT_SECTIONS + 2 * (step.t
 struct RowSection {
     u32 start, width;
 
-    // The section of a row's word. A verification has words after those of the sections, which have one word each.
+    // The section of a row's word. Behind the sections' words a verification has more, each a section of its own.
     DEVICE_MEMBER RowSection(const Step& step, u32 word) : start(word), width(1) {
         if (word >= OUTPUT_SECTIONS && word < output_words(step)) {
             const u32 ids = OUTPUT_SECTIONS + 2 * step.top_n_width;

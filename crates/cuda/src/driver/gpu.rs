@@ -385,7 +385,8 @@ impl Runtime for Gpu {
             value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         };
         let mut attributes = [early_launch, in_clusters(grid.cluster)];
-        // Attribute 0 is for early launches, attribute 1 for clusters: the range holds those that apply.
+        // Attribute 0 is for early launches, attribute 1 for clusters: the range leaves out an attribute that
+        // the launch does not need.
         let first = usize::from(!is_dependent || self.device.arch < HOPPER);
         let attributes = &mut attributes[first..1 + usize::from(grid.cluster > 0)];
         let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];

@@ -88,8 +88,7 @@ impl Nvrtc {
             return Err(Error::TooOld { library: "NVRTC", found, needed });
         }
         let handle = Handle::new(program)?;
-        // The instructions with which warpgroups multiply are those of sm_90a, whose machine code runs on
-        // sm_90.
+        // Only sm_90a has the instructions by which warpgroups multiply; GPUs of sm_90 run its machine code.
         let suffix = if arch == HOPPER { "a" } else { "" };
         let target = format!("--gpu-architecture={arch}{suffix}");
         let options: Vec<&str> =

@@ -3,7 +3,7 @@
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, HEAD_STAGE_BYTES, SCREENED_STATES, head_flags};
+use crate::abi::{self, SCREENED_STATES, head_flags};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
@@ -103,13 +103,12 @@ pub(crate) unsafe fn enqueue(
 fn screened_rows(head: &abi::HeadStep, first: usize) -> abi::HeadStep {
     let rows = (head.step.rows as usize - first).min(SCREENED_STATES) as u32;
     let from = |address: u64, row_bytes: usize| address + (first * row_bytes) as u64;
-    let digits = 2 * head.codes_width.next_multiple_of(HEAD_STAGE_BYTES) as usize;
     abi::HeadStep {
         step: abi::Step { rows, ..head.step },
         states: from(head.states, head.padded_width as usize * size_of::<f32>()),
         head_rows: from(head.head_rows, size_of::<abi::HeadRow>()),
         logits: from(head.logits, head.step.vocab as usize * size_of::<f32>()),
-        digits: from(head.digits, digits),
+        digits: from(head.digits, 2 * tuning::column_bytes(head.codes_width as usize)),
         ..*head
     }
 }

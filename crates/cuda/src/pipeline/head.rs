@@ -8,9 +8,7 @@ use gumball_spec::shape::check_vocab;
 use gumball_spec::{Error, Kind, Result, Row, memory};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{
-    self, HEAD_STAGE_BYTES, HeadRow, MATRIX_CHUNK_BYTES, MATRIX_GROUP_COLUMNS, Slot, TILE, head_flags,
-};
+use crate::abi::{self, HeadRow, MATRIX_CHUNK_BYTES, MATRIX_GROUP_COLUMNS, Slot, TILE, head_flags};
 use crate::driver::runtime::Runtime;
 use crate::launch::head::{Centroids, aligned_flag};
 use crate::launch::tuning;
@@ -215,7 +213,7 @@ impl<'w> Head<'w> {
         }
         self.refuse_kinds("fast")?;
         let columns = self.capacity.next_multiple_of(MATRIX_GROUP_COLUMNS);
-        let bytes = (self.width() * size_of::<u16>()).next_multiple_of(HEAD_STAGE_BYTES as usize);
+        let bytes = tuning::column_bytes(self.width() * size_of::<u16>());
         self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &[columns, bytes])?);
         Ok(self)
     }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result, TILE};
 
-use crate::abi::{
-    self, BOUND_IDS, HEAD_MANY_STATES, HEAD_STAGE_BYTES, MATRIX_CHUNK_BYTES, SCREENED_STATES, head_flags,
-};
+use crate::abi::{self, BOUND_IDS, HEAD_MANY_STATES, MATRIX_CHUNK_BYTES, SCREENED_STATES, head_flags};
 use crate::driver::runtime::Runtime;
+use crate::launch::tuning;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::ROWS_AT_ONCE;
 
@@ -137,7 +136,7 @@ impl Screen {
             mean_norm: screen.mean_norm,
             unscreened: Buffer::of(runtime, &unscreened)?,
             unscreened_count: unscreened.len(),
-            digits: alloc(&[columns, codes_width.next_multiple_of(HEAD_STAGE_BYTES as usize)])?,
+            digits: alloc(&[columns, tuning::column_bytes(codes_width)])?,
             bounds: alloc(&[2, rows, bounds_stride(vocab), size_of::<f32>()])?,
             maxima: alloc(&[2, rows, bound_tiles(vocab), size_of::<f32>()])?,
             contenders: alloc(&[rows, vocab / LEAST_IDS_A_CONTENDER, size_of::<u32>()])?,

@@ -8,8 +8,7 @@ use crate::driver::runtime::Message;
 use crate::launch::tuning;
 use crate::memory::rows::Rows;
 use crate::pipeline::exchange::Spread;
-use crate::pipeline::messages::RESULTS_OFFSET;
-use crate::pipeline::messages::{ALIGNMENT, Mail, Post};
+use crate::pipeline::messages::{ALIGNMENT, Mail, Post, RESULTS_OFFSET};
 use crate::pipeline::rank_rows::ExchangeLayout;
 use crate::pipeline::workspace::Workspace;
 

@@ -141,6 +141,11 @@ pub(crate) fn matrix_product(limits: &DeviceLimits, (columns, vocab): (usize, us
     queue(limits, vocab, StageBytes { id, states: at_once * id, alignment: MATRIX_ALIGNMENT }, groups)
 }
 
+/// Returns how many bytes a column of `bytes` bytes takes in memory: whole stages.
+pub(crate) fn column_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(HEAD_STAGE_BYTES as usize)
+}
+
 /// Returns how many columns tensor cores multiply in one pass over the rows, at most.
 pub(crate) fn matrix_columns(limits: &DeviceLimits) -> usize {
     if limits.warpgroups_multiply { MATRIX_GROUP_COLUMNS } else { MATRIX_WARP_COLUMNS }
