@@ -134,6 +134,13 @@ DEVICE void cp_async(void* to, const void* from) {
                  : "memory");
 }
 
+// The same; zeros unless the bytes are there.
+DEVICE void cp_async(void* to, const void* from, bool are_there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned int)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(are_there ? 16 : 0)
+                 : "memory");
+}
+
 DEVICE void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Makes a group of the copies that the calling thread has started since its last group.
@@ -268,6 +275,9 @@ DEVICE float opaque(float x) { return x; }
 DEVICE unsigned int opaque(unsigned int x) { return x; }
 DEVICE const float* opaque(const float* x) { return x; }
 DEVICE void cp_async(void* to, const void* from) { std::memcpy(to, from, 16); }
+DEVICE void cp_async(void* to, const void* from, bool are_there) {
+    are_there ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
+}
 DEVICE void cp_async_wait_all() {}
 DEVICE void cp_async_commit_group() {}
 template <int N>

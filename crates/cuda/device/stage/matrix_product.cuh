@@ -129,6 +129,8 @@ struct MatrixProduct {
     DEVICE_MEMBER bool copy_stages(u32 first_column) {
         typedef MatrixStage<COLUMNS, PIECES> Stage;
         constexpr u32 ROWS = HEAD_COPY_WARPS * 32 / Stage::ROW_QUADS;
+        // Warps that have given registers back have none to copy rows that are not aligned.
+        constexpr bool IS_ALIGNED = PIECES < FEW_PIECES;
         const u32 quad = threadIdx.x % Stage::ROW_QUADS, first = threadIdx.x / Stage::ROW_QUADS;
         // The thread's rows are a multiple of eight apart, so their quads are in the same order.
         const u32 place = quad / MatrixPiece::QUADS * (args.queue_ids * MatrixPiece::QUADS) +
@@ -144,20 +146,21 @@ struct MatrixProduct {
                 queue.acquire_empty();
                 const u32 at = (i * Stage::ROW_QUADS + quad) * 16;
                 U32x4* to = queue.quads() + place;
-                const bool copies = at >= operands.bytes || (operands.are_aligned && at + 16 <= operands.filled);
                 const char* from = rows + at;
-                if (!copies) {
-                    for (u32 n = 0; n < own; n++) {
+                const u32 count = at < operands.bytes ? own : 0;
+                if (IS_ALIGNED || operands.are_aligned) {
+#pragma unroll 4
+                    for (u32 n = 0; n < count; n++) {
+                        // Rows that are aligned are whole numbers of quads.
+                        cp_async(to + n * (ROWS * MatrixPiece::QUADS), from, at < operands.filled);
+                        from += apart;
+                    }
+                } else {
+                    for (u32 n = 0; n < count; n++) {
                         unsigned short* shorts = (unsigned short*)(to + n * (ROWS * MatrixPiece::QUADS));
                         for (u32 j = 0; j < 8; j++) {
                             shorts[j] = at + 2 * j < operands.filled ? ((const unsigned short*)from)[j] : 0;
                         }
-                        from += apart;
-                    }
-                } else if (at < operands.bytes) {
-#pragma unroll 4
-                    for (u32 n = 0; n < own; n++) {
-                        cp_async(to + n * (ROWS * MatrixPiece::QUADS), from);
                         from += apart;
                     }
                 }
@@ -167,7 +170,7 @@ struct MatrixProduct {
                     return false;
                 }
                 copy_columns<COLUMNS, PIECES>(queue.quads() + Stage::columns(args), columns, i);
-                queue.fill(!copies);
+                queue.fill(!IS_ALIGNED && !operands.are_aligned);
             }
         }
         return true;
@@ -293,7 +296,7 @@ struct MatrixProduct {
     }
 
 #ifdef WARPGROUPS_MULTIPLY
-    // The work of a thread for more than MATRIX_WARP_COLUMNS columns. Before it copying warps give back registers, and
+    // The work of a thread for more than MATRIX_WARP_COLUMNS columns, of aligned rows. Before it copying warps give back registers, and
     // multiplying warps take them for the sums of up to 256 columns.
     template <bool COPIES>
     DEVICE_MEMBER void many_columns() {
@@ -330,7 +333,7 @@ DEVICE void matrix_product(const Job& job) {
     // The compiler is to see that all lanes of a warp go the same way.
     const bool copies = __shfl_sync(FULL_MASK, warp_id(), 0) < HEAD_COPY_WARPS;
 #ifdef WARPGROUPS_MULTIPLY
-    if (product.operands.column_count > MATRIX_WARP_COLUMNS) {
+    if (product.operands.are_aligned && product.operands.column_count > MATRIX_WARP_COLUMNS) {
         // Copying warps give back what multiplying warps take, if the kernel has 128 registers a thread.
         constexpr u32 COPYING = 32, MULTIPLYING = 160;
         static_assert(HEAD_COPY_WARPS * (128 - COPYING) >= HEAD_PRODUCT_WARPS * (MULTIPLYING - 128),

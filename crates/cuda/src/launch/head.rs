@@ -60,7 +60,8 @@ pub(crate) unsafe fn enqueue(
     };
     if is_fast {
         let fast = FAST_LOGITS.of_short(weights).expect("no head with weights of f32 is fast");
-        let (shape, grid) = tuning::matrix_product(limits, (rows, vocab));
+        let aligned = head.flags & head_flags::ALIGNED != 0;
+        let (shape, grid) = tuning::matrix_product(limits, (rows, vocab), aligned);
         return then(fast, grid, &with_shape(head, shape));
     }
     if let Some(centroids) = centroids {
@@ -87,7 +88,7 @@ pub(crate) unsafe fn enqueue(
     for first in (0..rows).step_by(SCREENED_STATES).filter(|_| is_screened) {
         let group = screened_rows(head, first);
         let count = group.step.rows as usize;
-        let (shape, grid) = tuning::matrix_product(limits, (2 * count, vocab));
+        let (shape, grid) = tuning::matrix_product(limits, (2 * count, vocab), true);
         then(HEAD_BOUNDS.kernel(), grid, &with_shape(&group, shape))?;
         then(HEAD_RACE.kernel(), tuning::head_race(limits, count, tiles), &group)?;
         then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, count), &group)?;

@@ -127,15 +127,21 @@ fn state_bytes(element_bytes: usize) -> u32 {
     HEAD_STAGE_BYTES / element_bytes as u32 * size_of::<f32>() as u32
 }
 
-/// Returns the shape and grid of `fast_logits` or `head_bounds`, which multiply `columns` columns.
-pub(crate) fn matrix_product(limits: &DeviceLimits, (columns, vocab): (usize, usize)) -> (QueueShape, Grid) {
-    let at_once = columns.next_power_of_two().clamp(8, matrix_columns(limits)) as u32;
+/// Returns the shape and grid of `fast_logits` or `head_bounds`, which multiply rows, each of which begins at
+/// a multiple of 16 bytes if they are `aligned`, by `columns` columns.
+pub(crate) fn matrix_product(
+    limits: &DeviceLimits,
+    (columns, vocab): (usize, usize),
+    aligned: bool,
+) -> (QueueShape, Grid) {
+    let most = if aligned { matrix_columns(limits) } else { MATRIX_WARP_COLUMNS };
+    let at_once = columns.next_power_of_two().clamp(8, most) as u32;
     if !limits.warpgroups_multiply {
         let bytes = StageBytes::of_states(at_once * HEAD_STAGE_BYTES);
         return queue(limits, vocab, bytes, Multipliers::warps(HEAD_PRODUCT_WARPS, HEAD_WARP_IDS));
     }
     // Of many columns at once two whole pieces would leave too few stages.
-    let id = if columns > MATRIX_WARP_COLUMNS { HEAD_STAGE_BYTES / 2 } else { HEAD_STAGE_BYTES };
+    let id = HEAD_STAGE_BYTES / if at_once > MATRIX_WARP_COLUMNS as u32 { 2 } else { 1 };
     let warps = MATRIX_GROUP_IDS / HEAD_WARP_IDS;
     let groups = Multipliers { most: HEAD_PRODUCT_WARPS / warps, warps, ids: MATRIX_GROUP_IDS };
     queue(limits, vocab, StageBytes { id, states: at_once * id, alignment: MATRIX_ALIGNMENT }, groups)
