@@ -141,15 +141,16 @@ extern "C" {
 // Cost: setup.
 gumball_head *gumball_head_new(const gumball_head_config *config);
 
-// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there;
-// the head of the host may end then.
+// Copies a head of the host to a device: of the same kind, with the same results unless it is fast. Returns
+// when it is there; the head of the host may end then.
 //
-// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type
-// and in the order of ids, which a head then reads as long as it lives, one with a screen or clusters
-// unchanged; only the data derived from them is copied. NULL: all of the head is copied.
+// `rows`, `fast`: as in gumball_head_config; a clustered head may be fast, one with a screen may not.
+// `weights`: the same weights in the device's memory, of the same type and in the order of ids, which a head
+// then reads as long as it lives, one with a screen or clusters unchanged; only the data derived from them
+// is copied. NULL: all of the head is copied.
 //
 // Cost: setup.
-gumball_head *gumball_head_copy(const gumball_head *head, const gumball_device *device, size_t rows, const gumball_matrix *weights);
+gumball_head *gumball_head_copy(const gumball_head *head, const gumball_device *device, size_t rows, uint32_t fast, const gumball_matrix *weights);
 
 // Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: its screen,
 // or a clustered head's clusters and centroids, with a checksum and the digest of the weights in the order

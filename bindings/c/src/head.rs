@@ -119,12 +119,13 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
     })
 }
 
-/// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there;
-/// the head of the host may end then.
+/// Copies a head of the host to a device: of the same kind, with the same results unless it is fast. Returns
+/// when it is there; the head of the host may end then.
 ///
-/// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type
-/// and in the order of ids, which a head then reads as long as it lives, one with a screen or clusters
-/// unchanged; only the data derived from them is copied. NULL: all of the head is copied.
+/// `rows`, `fast`: as in gumball_head_config; a clustered head may be fast, one with a screen may not.
+/// `weights`: the same weights in the device's memory, of the same type and in the order of ids, which a head
+/// then reads as long as it lives, one with a screen or clusters unchanged; only the data derived from them
+/// is copied. NULL: all of the head is copied.
 ///
 /// Cost: setup.
 #[unsafe(no_mangle)]
@@ -132,6 +133,7 @@ pub unsafe extern "C" fn gumball_head_copy(
     head: Option<&Head>,
     device: Option<&Device>,
     rows: usize,
+    fast: u32,
     weights: *const Matrix,
 ) -> Option<Box<Head>> {
     make(|c| {
@@ -145,6 +147,7 @@ pub unsafe extern "C" fn gumball_head_copy(
             let there = there.on_device(c, "weights")?;
             gumball_engine::DeviceHead::over_weights_of(&device, head.get(), there, rows)?
         };
+        let copy = if fast > 0 { copy.fast()? } else { copy };
         // Waits for the copies.
         copy.counts()?;
         Ok(Head { inner: Inner::Device(Box::new(copy), device) })

@@ -52,9 +52,7 @@ pub struct DeviceHead {
     head: Mutex<OnDevice>,
     /// The fork count of the process that made it.
     process: u32,
-    /// "auto", "fast" or "clustered".
-    #[pyo3(get)]
-    kind: &'static str,
+    kind: DeviceKind,
     /// The device's name: "cuda:N".
     #[pyo3(get)]
     device: String,
@@ -73,6 +71,25 @@ pub struct DeviceHead {
     rows: usize,
     /// The owner of borrowed weights, and whether a copy that was made of them must stay true to them.
     borrowed: Option<(Borrowed, bool)>,
+}
+
+/// What kind of head it is: "auto", "fast" or "clustered", and whether tensor cores compute the logits.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceKind {
+    pub kind: &'static str,
+    pub fast: bool,
+}
+
+impl DeviceKind {
+    /// Refuses a fast head of float32, and names a fast one that has all logits.
+    pub fn of(self, dtype: &str) -> PyResult<Self> {
+        let Self { kind, fast } = self;
+        if fast && dtype == "float32" {
+            let text = "weights is of float32, but must be of bfloat16 or float16 for a fast head";
+            return Err(InvalidValueError::new_err(text));
+        }
+        Ok(Self { kind: if fast && kind == "auto" { "fast" } else { kind }, fast })
+    }
 }
 
 #[derive(Debug)]
@@ -165,7 +182,7 @@ impl DeviceHead {
     pub fn made(
         py: Python<'_>,
         device: String,
-        kind: &'static str,
+        kind: DeviceKind,
         dtype: &'static str,
         borrowed: Option<(Borrowed, bool)>,
         stream: Option<usize>,
@@ -187,7 +204,8 @@ impl DeviceHead {
                     // SAFETY: torch's streams live until the process ends.
                     unsafe { gpu.order_after(stream) }?;
                 }
-                let head = Box::new(make(&device)?);
+                let head = make(&device)?;
+                let head = Box::new(if kind.fast { head.fast()? } else { head });
                 // Waits for the weights and the copies.
                 head.counts()?;
                 let stream = device.gpu().map(Gpu::stream);
@@ -227,18 +245,25 @@ impl DeviceHead {
         device.as_deref().map_or(Ok(()), refuse_host)?;
         let there = WeightsThere::read(py, weights, device.as_deref())?;
         let (rows_there, dtype) = (there.rows()?, there.matrix.dtype.name());
-        if fast && dtype == "float32" {
-            let text = "weights is of float32, but must be of bfloat16 or float16 for a fast head";
-            return Err(InvalidValueError::new_err(text));
-        }
+        let kind = DeviceKind { kind: "auto", fast }.of(dtype)?;
         let (stream, device) = (there.stream, there.device);
         let borrowed = Some((Borrowed::of(weights, there.array)?, false));
         let scaling: Scaling = scaling;
-        let make = move |device: &Device| {
-            let head = EngineHead::over(device, rows_there, bias.as_deref(), scaling, rows)?;
-            if fast { head.fast() } else { Ok(head) }
-        };
-        Self::made(py, device, if fast { "fast" } else { "auto" }, dtype, borrowed, stream, make)
+        let make =
+            move |device: &Device| EngineHead::over(device, rows_there, bias.as_deref(), scaling, rows);
+        Self::made(py, device, kind, dtype, borrowed, stream, make)
+    }
+
+    /// "auto", "clustered", or "fast" for a fast head that is not clustered.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.kind.kind
+    }
+
+    /// Whether tensor cores compute the logits.
+    #[getter]
+    fn fast(&self) -> bool {
+        self.kind.fast
     }
 
     /// Whether the weights are another library's memory; False if they were copied.
@@ -251,7 +276,7 @@ impl DeviceHead {
     /// head.
     #[getter]
     fn is_approximate(&self) -> bool {
-        self.kind == "clustered"
+        self.kind.kind == "clustered"
     }
 
     /// The work of the head since it was made, for all pools, as a dict: whole_rows, certified_rows,
@@ -271,9 +296,11 @@ impl DeviceHead {
     fn __repr__(&self) -> String {
         let memory = if self.is_borrowed() { "borrowed" } else { "copied" };
         let (vocab, width) = (self.vocab, self.width);
+        let DeviceKind { kind, fast } = self.kind;
+        let fast = if fast && kind != "fast" { ", fast=True" } else { "" };
         format!(
-            "DeviceHead([{vocab}, {width}] {} {memory}, kind={:?}, device={:?})",
-            self.dtype, self.kind, self.device
+            "DeviceHead([{vocab}, {width}] {} {memory}, kind={kind:?}{fast}, device={:?})",
+            self.dtype, self.device
         )
     }
 }

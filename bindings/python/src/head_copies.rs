@@ -4,7 +4,8 @@ use gumball_engine::head::Auto;
 use gumball_engine::{Device, DeviceHead as EngineHead};
 use pyo3::prelude::*;
 
-use crate::device_head::{DeviceHead, ROWS};
+use crate::arguments::argument;
+use crate::device_head::{DeviceHead, DeviceKind, ROWS};
 use crate::device_weights::{WeightsThere, refuse_host};
 use crate::errors::InvalidValueError;
 use crate::head_weights::Borrowed;
@@ -15,28 +16,35 @@ use crate::pool::device_name;
 #[pymethods]
 impl Head {
     /// Copies the head to a device, and returns the DeviceHead: of the same kind, with the same results, bit
-    /// for bit.
+    /// for bit, unless it is fast.
     ///
     /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the
     /// same weights in the device's memory, in the order of ids, which are then borrowed and not copied; the
     /// data that the head derived from its weights is copied. No code may write the weights as long as a head
     /// with a screen or clusters lives. probes are the head's at this moment; most_rows plays no part there.
+    /// fast: whether the tensor cores compute the logits; not for float32, nor for a head with a screen. A
+    /// clustered head then still computes the logits of probed clusters alone.
     ///
     /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or
     /// memory for the weights there, is missing.
-    #[pyo3(signature = (device, *, rows=None, weights=None), text_signature = "($self, device, *, rows=256, weights=None)")]
+    #[pyo3(
+        signature = (device, *, rows=None, weights=None, fast=false),
+        text_signature = "($self, device, *, rows=256, weights=None, fast=False)"
+    )]
     fn to(
         &self,
         py: Python<'_>,
         device: &Bound<'_, PyAny>,
         rows: Option<&Bound<'_, PyAny>>,
         weights: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument)] fast: bool,
     ) -> PyResult<DeviceHead> {
         let (in_use, kind, dtype) = (self.get(py)?, self.kind(), self.dtype);
         let (head, is_derived) = (in_use.head(), !matches!(in_use, InUse::Auto(Auto::Exact(_))));
         let rows = rows.map_or(Ok(ROWS), |rows| extract_int(rows, "rows"))?;
         let device = device_name(Some(device))?;
         refuse_host(&device)?;
+        let kind = DeviceKind { kind, fast }.of(dtype)?;
         let Some(weights) = weights else {
             let make = |device: &Device| EngineHead::new(device, head, rows);
             return DeviceHead::made(py, device, kind, dtype, None, None, make);

@@ -74,6 +74,25 @@ def test_a_head_is_copied_there_or_borrows_weights_there_and_gives_the_hosts_tok
     assert pools[1].fetch().emitted() == pools[0].verify(Hidden(head, hidden[:5]), slots[:2], drafts).emitted()
 
 
+@pytest.mark.parametrize("borrowed", [True, False])
+def test_a_clustered_head_may_be_fast(place: str, borrowed: bool) -> None:
+    narrow = WEIGHTS.astype(TYPES["bfloat16"])
+    head, weights, hidden = MAKERS["clustered"](narrow), on(place, narrow), on(place, HIDDEN[:8].astype(narrow.dtype))
+    there = head.to(place, rows=8, weights=weights if borrowed else None, fast=True)
+    assert (there.kind, there.fast, there.is_approximate) == ("clustered", True, True) and "fast=True" in repr(there)
+    # All clusters: the tokens of the fast head.
+    head.probes = len(head.centroids)
+    heads = there, head.to(place, rows=8, fast=True), DeviceHead(weights, rows=8, fast=True)
+    assert heads[2].fast and heads[2].kind == PLAIN(narrow).to(place, fast=True).kind == "fast"
+    pool, slots = greedy(place, 8)
+    some, *others = (pool.step(Hidden(one, hidden), slots).tolist() for one in heads)
+    assert others[0] == others[1] and len(some) == 8
+    assert there.counts()["clustered_rows"] == 8
+    for wrong in (MAKERS["clustered"](WEIGHTS), Head.auto(narrow)):
+        with pytest.raises(ValueError, match="fast"):
+            wrong.to(place, fast=True)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_head_over_weights_of_any_type_reads_them_at_each_step(place: str, dtype: str, fast: bool) -> None:

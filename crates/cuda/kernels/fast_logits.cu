@@ -1,19 +1,22 @@
 // fast_logits.cu: computes all logits of hidden states on tensor cores.
 //
 // Computes   for each id and row, the product of weights and hidden state in the order of adding that the tensor cores
-//            have, then bias, scale and softcap (H2)
+//            have, then bias, scale and softcap (H2). `fast_probed`: for the ids of each row's probed set alone
 // Never      gives a meaning to the logits of padding, which are made of stale memory; lets a logit depend on other
 //            rows, on how many there are, or on how many blocks share the ids
 // Twins      none: how tensor cores round is the hardware's | why docs/heads.md, docs/stages/head.md
 // Shapes     weights [vocab, width] of T; short_states as head_states.cu writes them; logits [rows, vocab]
 // Grid       x = any number of blocks, which share the ids, as stage/matrix_product.cuh says
-// Traffic    in: the weights, once for each 256 rows, or 64 on other GPUs than sm_90; out: 4 bytes a logit
-// Requires   head_states before
+// Traffic    in: the weights, once for each 256 rows, or 64 on other GPUs than sm_90; of up to 64 rows with probed sets
+//            the weights of the ids that are in any of these; out: 4 bytes a logit
+// Requires   head_states before; `fast_probed`: head_probes, and list_probed for up to LISTED_TOGETHER rows
 
 #include "stage/matrix_product.cuh"
 
 // The job of the block; matrix_product.cuh says what its members are for. A column is a hidden state.
+template <bool PROBED>
 struct FastLogits {
+    static constexpr bool MAY_LIST = PROBED;
     const HeadStep& args;
 
     DEVICE_MEMBER MatrixOperands operands() const {
@@ -31,24 +34,48 @@ struct FastLogits {
         trigger_dependents();
         return true;
     }
+    DEVICE_MEMBER u32 count() const {
+        grid_dependency_wait();
+        return args.listed_ids == nullptr ? args.step.vocab : *args.listed_count;
+    }
+    DEVICE_MEMBER u64 row(u32 i) const { return args.listed_ids == nullptr ? i : args.listed_ids[i]; }
+    // Two ids: their places, and where PROBED the ids, HEAD_NO_ID for none, and their clusters.
     struct Ids {
-        u32 first, end;
+        u32 first, end, listed[2], clusters[2];
+
+        DEVICE_MEMBER u32 id(u32 i) const { return PROBED ? listed[i] : first + i * 8; }
+        DEVICE_MEMBER bool has(u32 i) const { return PROBED ? listed[i] != HEAD_NO_ID : first + i * 8 < end; }
     };
-    DEVICE_MEMBER Ids ids(u32 first_id, u32 end) const { return Ids{first_id, end}; }
+    DEVICE_MEMBER Ids ids(u32 first, u32 end) const {
+        Ids ids{first, end, {}, {}};
+        if constexpr (PROBED) {
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                const bool has = first + i * 8 < end;
+                ids.listed[i] = has ? (u32)row(first + i * 8) : HEAD_NO_ID;
+                ids.clusters[i] = has ? args.clusters_of_ids[ids.listed[i]] : 0;
+            }
+        }
+        return ids;
+    }
     template <u32 COLUMNS>
     DEVICE_MEMBER void finish(const float (&sums)[COLUMNS / 8][4], const Ids& ids, u32 first_row) const {
         const u32 vocab = args.step.vocab, t = lane_id() % 4;
         // The logit of a sum; none if it is padding's.
         const auto place = [&](u32 column, u32 i) INLINE -> float* {
-            const u32 id = ids.first + i / 2 * 8, row = first_row + column * 8 + 2 * t + i % 2;
-            return id < ids.end && row < args.step.rows ? args.logits + (u64)row * vocab + id : nullptr;
+            const u32 id = ids.id(i / 2), row = first_row + column * 8 + 2 * t + i % 2;
+            bool is_wanted = ids.has(i / 2) && row < args.step.rows;
+            if constexpr (PROBED) {
+                is_wanted = is_wanted && is_probed(probed_by_row(args, row), ids.clusters[i / 2]);
+            }
+            return is_wanted ? args.logits + (u64)row * vocab + id : nullptr;
         };
 #pragma unroll
         for (u32 column = 0; column < COLUMNS / 8; column++) {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
                 if (float* logit = place(column, i)) {
-                    *logit = uncapped_logit(args, sums[column][i], ids.first + i / 2 * 8);
+                    *logit = uncapped_logit(args, sums[column][i], ids.id(i / 2));
                 }
             }
         }
@@ -64,5 +91,9 @@ struct FastLogits {
     }
 };
 
-KERNEL(fast_logits_bf16, HEAD_QUEUE_THREADS, HeadStep, args) { matrix_product<Bf16>(FastLogits{args}); }
-KERNEL(fast_logits_f16, HEAD_QUEUE_THREADS, HeadStep, args) { matrix_product<F16>(FastLogits{args}); }
+#define FAST_LOGITS_OF(type, T) \
+    KERNEL(fast_logits_##type, HEAD_QUEUE_THREADS, HeadStep, args) { matrix_product<T>(FastLogits<false>{args}); } \
+    KERNEL(fast_probed_##type, HEAD_QUEUE_THREADS, HeadStep, args) { matrix_product<T>(FastLogits<true>{args}); }
+
+FAST_LOGITS_OF(bf16, Bf16)
+FAST_LOGITS_OF(f16, F16)

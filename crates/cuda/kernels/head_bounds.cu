@@ -83,6 +83,7 @@ DEVICE Bounds bounds_of(const HeadStep& args, const BoundRow& row, const Screene
 // The job of a block of head_bounds; stage/matrix_product.cuh says what its members are for. A hidden state has two
 // columns, its high digits and its low ones, so that a lane has both products of an id.
 struct ScreenBounds {
+    static constexpr bool MAY_LIST = false;
     const HeadStep& args;
 
     DEVICE_MEMBER MatrixOperands operands() const {

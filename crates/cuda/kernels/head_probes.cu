@@ -1,11 +1,13 @@
 // head_probes.cu: finds the clusters that each hidden state probes, and lists the ids of its probed set (H7).
 //
 // Computes   the first `probes` clusters by score, of equal scores the clusters with the smaller numbers; their ids and
-//            the special ones as a list; -inf as every logit of the row
+//            the special ones as a list, or for a fast head the clusters as a bitmap; -inf as every logit of the row.
+//            `list_probed`: the ids that are in the probed set of any row
 // Never      writes rows of padding
 // Twins      oracle spec/src/head/clusters.rs | CPU head/src/clustered.rs | why docs/heads.md
-// Shapes     scores [rows, clusters]; probed [rows, probes]; contenders [rows, most_contenders]; logits [rows, vocab]
-// Grid       x = rows * HEAD_PROBES_BLOCKS
+// Shapes     scores [rows, clusters]; probed [rows, probes]; contenders [rows, most_contenders]; probed_bits [1 + rows,
+//            words of a bit for each cluster]; listed_ids [vocab]; logits [rows, vocab]
+// Grid       x = rows * HEAD_PROBES_BLOCKS; of `list_probed` a warp for each tile of ids
 // Traffic    in: the scores, which lie in a cache; out: 4 bytes a logit, and 4 for each id of the probed set
 // Requires   head_logits before, with centroids as its weights
 //
@@ -83,6 +85,35 @@ DEVICE void find_clusters(const HeadStep& args, u32 row, u32* probed) {
     }
 }
 
+// Lists the ids of a row's probed clusters and the special ones; the block calls it.
+DEVICE void list_ids(const HeadStep& args, u32 row, const u32* probed) {
+    u32* ids = args.contenders + (u64)row * args.most_contenders;
+    const u32 of_clusters = args.probes * args.cluster_capacity;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < of_clusters; i += blockDim.x) {
+        const u32 place = probed[i / args.cluster_capacity] * args.cluster_capacity + i % args.cluster_capacity;
+        ids[i] = place < args.step.vocab ? args.cluster_ids[place] : HEAD_NO_ID;
+    }
+    for (u32 i = threadIdx.x; i < args.special_count; i += blockDim.x) {
+        ids[of_clusters + i] = args.special_ids[i];
+    }
+}
+
+// Sets the bits of a row's probed clusters; the block calls it.
+DEVICE void mark_clusters(const HeadStep& args, u32 row, const u32* probed) {
+    u32 *of_row = probed_by_row(args, row), *of_any = probed_by_any(args);
+    for (u32 i = threadIdx.x; i < cluster_words(args); i += blockDim.x) {
+        of_row[i] = 0;
+    }
+    // WAW on of_row: all threads cleared it, some set bits in it.
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < args.probes; i += blockDim.x) {
+        const u32 word = probed[i] / 32, bit = 1u << probed[i] % 32;
+        atomicOr(of_row + word, bit);
+        atomicOr(of_any + word, bit);
+    }
+}
+
 KERNEL(head_probes, HEAD_PROBES_THREADS, HeadStep, args) {
     __shared__ u32 missing;
     grid_dependency_wait();
@@ -100,30 +131,53 @@ KERNEL(head_probes, HEAD_PROBES_THREADS, HeadStep, args) {
     }
     u32* probed = args.probed + (u64)row * args.probes;
     find_clusters(args, row, probed);
-    // RAW on probed: all threads read what some wrote. WAW on missing: thread 0 cleared it, all count in it.
+    // RAW on probed: all threads read what some wrote. WAW on missing: thread 0 cleared it, one may write it.
     __syncthreads();
-    u32* ids = args.contenders + (u64)row * args.most_contenders;
-    const u32 of_clusters = args.probes * args.cluster_capacity;
-#pragma unroll 4
-    for (u32 i = threadIdx.x; i < of_clusters; i += blockDim.x) {
-        const u32 place = probed[i / args.cluster_capacity] * args.cluster_capacity + i % args.cluster_capacity;
-        const bool has_id = place < args.step.vocab;
-        ids[i] = has_id ? args.cluster_ids[place] : HEAD_NO_ID;
-        if (!has_id) {
-            atomicAdd(&missing, 1u);
+    if (args.probed_bits == nullptr) {
+        list_ids(args, row, probed);
+    } else {
+        mark_clusters(args, row, probed);
+    }
+    for (u32 i = threadIdx.x; i < args.probes; i += blockDim.x) {
+        if (probed[i] == args.clusters - 1) {
+            missing = args.clusters * args.cluster_capacity - args.step.vocab;
         }
     }
-    for (u32 i = threadIdx.x; i < args.special_count; i += blockDim.x) {
-        ids[of_clusters + i] = args.special_ids[i];
-    }
-    // RAW on missing: all threads counted, thread 0 reads.
+    // RAW on missing: a thread wrote it, thread 0 reads.
     __syncthreads();
     if (threadIdx.x == 0) {
         HeadRow& head_row = args.head_rows[row];
-        const u32 listed = of_clusters + args.special_count;
+        const u32 listed = args.probes * args.cluster_capacity + args.special_count;
         head_row.plan = PLAN_PROBED;
         head_row.contenders = listed;
         atomicAdd(&args.counts[1], (u64)1);
         atomicAdd(&args.counts[2], (u64)(listed - missing));
+    }
+}
+
+// A warp has a tile of ids.
+KERNEL(list_probed, LIST_PROBED_THREADS, HeadStep, args) {
+    grid_dependency_wait();
+    trigger_dependents();
+    const u32 first = (blockIdx.x * (LIST_PROBED_THREADS / 32) + warp_id()) * TILE + lane_id();
+    u32 listed[TILE / 32], count = 0;
+#pragma unroll
+    for (u32 i = 0; i < TILE / 32; i++) {
+        const u32 id = first + i * 32;
+        listed[i] =
+            __ballot_sync(FULL_MASK, id < args.step.vocab && is_probed(probed_by_any(args), args.clusters_of_ids[id]));
+        count += (u32)__popc(listed[i]);
+    }
+    u32 place = 0;
+    if (lane_id() == 0) {
+        place = atomicAdd(args.listed_count, count);
+    }
+    place = __shfl_sync(FULL_MASK, place, 0);
+#pragma unroll
+    for (u32 i = 0; i < TILE / 32; i++) {
+        if (listed[i] >> lane_id() & 1) {
+            args.listed_ids[place + (u32)__popc(listed[i] & ((1u << lane_id()) - 1))] = first + i * 32;
+        }
+        place += (u32)__popc(listed[i]);
     }
 }

@@ -107,6 +107,14 @@ DEVICE void prepare_state(const HeadStep& args) {
     trigger_dependents();
     const u32 row = blockIdx.x;
     const int slot = args.step.slots[row];
+    if (row == 0 && args.probed_bits != nullptr) {
+        for (u32 i = threadIdx.x; i < cluster_words(args); i += HEAD_STATES_THREADS) {
+            probed_by_any(args)[i] = 0;
+        }
+        if (threadIdx.x == 0 && args.listed_count != nullptr) {
+            *args.listed_count = 0;
+        }
+    }
     HeadRow& out = args.head_rows[row];
     if (slot < 0) {
         if (threadIdx.x == 0) {
@@ -124,7 +132,9 @@ DEVICE void prepare_state(const HeadStep& args) {
         }
         if (threadIdx.x == 0) {
             out.plan = PLAN_WHOLE;
-            atomicAdd(&args.counts[0], (u64)1);
+            if (!(args.flags & HEAD_CLUSTERED)) {
+                atomicAdd(&args.counts[0], (u64)1);
+            }
         }
         return;
     }

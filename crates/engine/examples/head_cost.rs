@@ -3,11 +3,11 @@
 //! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of
 //! rows, and compares the tokens with those of the exact head: a certified head's must be the same, those of
 //! others are counted. `HEAD_KINDS` names the heads, if not all of
-//! `exact,certified,fast,clustered,clustered_f32`. The clustered ones probe 256 clusters of 19 ids, with
-//! centroids that bf16 holds, or that it does not; clusters are neighbouring ids, whatever their weights, so
-//! these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the environment variable
-//! `HEAD_DECAY` the i-th element of weights and hidden states has the deviation i^-decay, as the spectra of
-//! real heads fall. Hidden states have the length at which logits deviate by 3 from their mean.
+//! `exact,certified,fast,clustered,clustered_f32,fast_clustered`. The clustered ones probe 256 clusters of 19
+//! ids, with centroids that bf16 holds, or that it does not; clusters are neighbouring ids, whatever their
+//! weights, so these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the environment
+//! variable `HEAD_DECAY` the i-th element of weights and hidden states has the deviation i^-decay, as the
+//! spectra of real heads fall. Hidden states have the length at which logits deviate by 3 from their mean.
 //!
 //! With `HEAD_PROFILE` it times nothing and enqueues three steps of each: for a profiler that lists kernels.
 //!
@@ -132,6 +132,7 @@ fn main() -> Outcome<()> {
         ("fast", Head::Exact(&exact)),
         ("clustered", Head::Exact(&exact)),
         ("clustered_f32", Head::Exact(&exact)),
+        ("fast_clustered", Head::Exact(&exact)),
     ];
     let asked = std::env::var("HEAD_KINDS").unwrap_or_default();
     for (name, head) in
@@ -143,6 +144,7 @@ fn main() -> Outcome<()> {
         let head = match name {
             "fast" => head.fast()?,
             "clustered" => head.with_clusters(&clusters(&weights, width, true)?, &options)?,
+            "fast_clustered" => head.with_clusters(&clusters(&weights, width, true)?, &options)?.fast()?,
             "clustered_f32" => head.with_clusters(&clusters(&weights, width, false)?, &options)?,
             _ => head,
         };

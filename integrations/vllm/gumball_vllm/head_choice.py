@@ -21,25 +21,31 @@ HEAD = "GUMBALL_VLLM_HEAD"
 """The environment variable that names the kind of head, and what else its constructor is told: `auto`, or `clustered,file=clusters.safetensors,probes=256`."""
 
 # Kinds, and what the variable may tell each.
-_KINDS = {"auto": ("file", "screen"), "clustered": ("file", "probes"), "fast": ()}
+_KINDS = {"auto": ("file", "screen"), "clustered": ("file", "probes", "fast"), "fast": ()}
 
 
 def chosen_head() -> dict[str, Any] | None:
     """What the variable asks for, as a kind of head and arguments of its constructor; None if it is empty or not there. Raises ValueError for another word."""
-    value = os.environ.get(HEAD, "")
-    if not value:
+    words = os.environ.get(HEAD, "")
+    if not words:
         return None
-    kind, *rest = value.split(",")
+    kind, *rest = words.split(",")
     options: dict[str, Any] = {"kind": kind}
     if kind not in _KINDS:
         refuse_head(f"the kind must be one of {', '.join(_KINDS)}")
     for word in rest:
         name, _, text = word.partition("=")
-        if not {"file": bool(text), "probes": text.isdecimal(), "screen": text == "off"}.get(name):
-            refuse_head(f"{word!r} is neither file=PATH, probes=NUMBER nor screen=off")
+        value = {
+            "file": text or None,
+            "probes": int(text) if text.isdecimal() else None,
+            "screen": False if text == "off" else None,
+            "fast": True if word == "fast" else None,
+        }.get(name)
+        if value is None:
+            refuse_head(f"{word!r} is neither file=PATH, probes=NUMBER, fast nor screen=off")
         if name not in _KINDS[kind]:
             refuse_head(f"{name} is not for kind {kind}")
-        options[name] = int(text) if name == "probes" else text if name == "file" else False
+        options[name] = value
     return options
 
 

@@ -96,9 +96,12 @@ def _made(options: dict[str, Any], weights: torch.Tensor, *, rows: int, special_
         return DeviceHead(weights, fast=True, rows=rows, **what)
     if options["kind"] == "clustered":
         what["special_ids"] = special_ids
-    given = {name: value for name, value in options.items() if name != "kind"}
+    is_here, fast = weights.device.type == "cpu", options.get("fast", False)
+    if is_here and fast:
+        refuse_head("the model is on the CPU, which has no fast heads")
+    given = {name: value for name, value in options.items() if name not in ("kind", "fast")}
     head: Head = getattr(Head, options["kind"])(weights.cpu(), **given, **what)
-    return head if weights.device.type == "cpu" else head.to(weights.device, rows=rows, weights=weights)
+    return head if is_here else head.to(weights.device, rows=rows, weights=weights, fast=fast)
 
 
 def _ends(model: Any, vocab: int) -> list[int]:

@@ -173,6 +173,7 @@ def test_the_setting(monkeypatch: Any) -> None:
             "clustered,file=a/b=c.safetensors,probes=256",
             {"kind": "clustered", "file": "a/b=c.safetensors", "probes": 256},
         ),
+        ("clustered,fast,probes=8", {"kind": "clustered", "fast": True, "probes": 8}),
     ):
         monkeypatch.setenv(HEAD, value)
         assert chosen_head() == wanted
@@ -181,6 +182,8 @@ def test_the_setting(monkeypatch: Any) -> None:
         ("clustered,probes=-3", "'probes=-3' is neither"),
         ("clustered,256", "'256' is neither"),
         ("auto,screen=on", "'screen=on' is neither"),
+        ("auto,fast", "fast is not for kind auto"),
+        ("clustered,fast=1", "'fast=1' is neither"),
         ("fast,probes=3", "probes is not for kind fast"),
     ):
         monkeypatch.setenv(HEAD, value)

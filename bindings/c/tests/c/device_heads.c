@@ -47,7 +47,7 @@ static void tokens_are_the_hosts(gumball_device *device, const char *name, gumba
     gumball_buffer *there = is_borrowed ? copied_up(device, weights, sizeof weights) : NULL;
     const gumball_matrix borrowed =
         is_borrowed ? rows_there(there, VOCAB, WIDTH).matrix : matrix_of(NULL, GUMBALL_F32, 0, 0);
-    gumball_head *copy = keep_head(gumball_head_copy(head, device, 2 * ROWS, is_borrowed ? &borrowed : NULL));
+    gumball_head *copy = keep_head(gumball_head_copy(head, device, 2 * ROWS, 0, is_borrowed ? &borrowed : NULL));
     CHECK(info_of(copy).memory == GUMBALL_DEVICE && info_of(copy).vocab == VOCAB);
     gumball_pool *pools[2];
     int32_t slots[ROWS];
@@ -119,6 +119,24 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
     OK(enqueue(pools[1], &hidden_there));
     OK(gumball_pool_fetch(pools[1], seen));
     CHECK(view_of(seen).tokens[0] >= 0 && view_of(seen).is_approximate == 0);
+
+    // A clustered head that probes all clusters is fast as well, and gives the same tokens.
+    gumball_head_config clustered = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_CLUSTERED);
+    clustered.weights = matrix_of(narrow, GUMBALL_BF16, VOCAB, WIDTH);
+    clustered.iterations = 1;
+    gumball_head *on_host = keep_head(gumball_head_new(&clustered));
+    OK(gumball_head_set_probes(on_host, info_of(on_host).clusters));
+    const gumball_head *heads[2] = {fast, keep_head(gumball_head_copy(on_host, device, ROWS, 1, NULL))};
+    gumball_outputs *of[2] = {wanted, seen};
+    for (int i = 0; i < 2; i++) {
+        pools_of(device, pools, slots);
+        OK(assign(pools[1], slots, ROWS));
+        hidden_there.head = heads[i];
+        OK(enqueue(pools[1], &hidden_there));
+        OK(gumball_pool_fetch(pools[1], of[i]));
+        CHECK(view_of(of[i]).is_approximate == (uint64_t)i);
+    }
+    CHECK(memcmp(view_of(wanted).tokens, view_of(seen).tokens, ROWS * sizeof(int32_t)) == 0);
 }
 
 static void what_is_refused(gumball_device *device, const char *name) {
@@ -134,14 +152,14 @@ static void what_is_refused(gumball_device *device, const char *name) {
     REFUSED_WITH(wrong.fast = 1, GUMBALL_OUT_OF_RANGE, "weights")
     REFUSED_WITH(wrong.weights.data = NULL, GUMBALL_OUT_OF_RANGE, "weights")
     const gumball_matrix here = matrix_of(weights, GUMBALL_F32, VOCAB, WIDTH);
-    NOTHING(gumball_head_copy(head, device, 0, &here), GUMBALL_OUT_OF_RANGE, "memory");
-    NOTHING(gumball_head_copy(NULL, device, 0, NULL), GUMBALL_OUT_OF_RANGE, "head");
-    NOTHING(gumball_head_copy(head, NULL, 0, NULL), GUMBALL_OUT_OF_RANGE, "device");
-    NOTHING(gumball_head_copy(head, device, (size_t)1 << 31, NULL), GUMBALL_OUT_OF_RANGE, "rows");
+    NOTHING(gumball_head_copy(head, device, 0, 0, &here), GUMBALL_OUT_OF_RANGE, "memory");
+    NOTHING(gumball_head_copy(NULL, device, 0, 0, NULL), GUMBALL_OUT_OF_RANGE, "head");
+    NOTHING(gumball_head_copy(head, NULL, 0, 0, NULL), GUMBALL_OUT_OF_RANGE, "device");
+    NOTHING(gumball_head_copy(head, device, (size_t)1 << 31, 0, NULL), GUMBALL_OUT_OF_RANGE, "rows");
 
     gumball_device *another = gumball_device_open(name);
-    gumball_head *elsewhere = keep_head(gumball_head_copy(head, another, ROWS, NULL));
-    CHECK(gumball_head_copy(elsewhere, device, 2, NULL) == NULL);
+    gumball_head *elsewhere = keep_head(gumball_head_copy(head, another, ROWS, 0, NULL));
+    CHECK(gumball_head_copy(elsewhere, device, 2, 0, NULL) == NULL);
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);

@@ -542,7 +542,7 @@ class Head:
     centroid_bytes: Final[int]
     def logits(self, hidden: _Array) -> NDArray[np.float32]: ...
     def save(self, path: str | PathLike[str], *, name: str = "lm_head.weight") -> None: ...
-    def to(self, device: Any, *, rows: int = 256, weights: _Array | None = None) -> DeviceHead: ...
+    def to(self, device: Any, *, rows: int = 256, weights: _Array | None = None, fast: bool = False) -> DeviceHead: ...
     @staticmethod
     def needs_whole_row(pool: Pool, slot: int, *, hooked: bool = False) -> str | None: ...
 
@@ -563,6 +563,7 @@ class DeviceHead:
     width: Final[int]
     rows: Final[int]
     kind: Final[str]
+    fast: Final[bool]
     device: Final[str]
     dtype: Final[str]
     is_borrowed: Final[bool]

@@ -84,6 +84,18 @@ struct MatrixPiece {
     }
 };
 
+// Bitmaps have a bit for each cluster: the words of one, the bitmap of the clusters that any row probes, and a row's.
+DEVICE u32 cluster_words(const HeadStep& args) { return (args.clusters + 31) / 32; }
+DEVICE u32* probed_by_any(const HeadStep& args) { return args.probed_bits; }
+DEVICE u32* probed_by_row(const HeadStep& args, u32 row) {
+    return args.probed_bits + (u64)(1 + row) * cluster_words(args);
+}
+
+// Whether an id is in a probed set, given its cluster as `clusters_of_ids` has it.
+DEVICE bool is_probed(const u32* bits, u32 cluster) {
+    return cluster & ALWAYS_PROBED || bits[cluster / 32] >> cluster % 32 & 1;
+}
+
 // Which of 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
 template <class F>
 DEVICE u32 rows_that(const HeadStep& args, u32 first, F holds) {

@@ -105,10 +105,11 @@ DEVICE void copy_columns(U32x4* to, const U32x4* from, u32 number) {
     }
 }
 
-// The products of a block. A Job has the kernel's `args` and four members. `operands()` returns the matrix and the
+// The products of a block. A Job has the kernel's `args`, and these members. `operands()` returns the matrix and the
 // columns. `begin()` waits for the kernels before, and returns whether there is anything to multiply. `ids(first, end)`
 // loads what the job needs of a lane's two ids, `first` and `first + 8`; an id that is not below `end` is none.
-// `finish<COLUMNS>(sums, ids, first_column)` takes the lane's sums.
+// `finish<COLUMNS>(sums, ids, first_column)` takes the lane's sums. Where MAY_LIST, `count()` waits for the kernels
+// before and returns how many rows are multiplied, and `row(i)` is the i-th of them; otherwise all are, in turn.
 template <class T, class Job>
 struct MatrixProduct {
     typedef typename Summed<T>::Sum Sum;
@@ -116,12 +117,23 @@ struct MatrixProduct {
     const Job& job;
     const HeadStep& args;
     const MatrixOperands operands;
+    const u32 listed;
     const IdSets sets;
     StageQueue queue;
 
     DEVICE_MEMBER MatrixProduct(const Job& job, StageMbarriers& mbarriers, U32x4* stages)
-        : job(job), args(job.args), operands(job.operands()), sets(args.step.vocab, args.queue_ids),
-          queue(mbarriers, stages, args.queue_stages) {}
+        : job(job), args(job.args), operands(job.operands()), listed(listed_rows()),
+          sets(count() == 0 ? 1 : count(), args.queue_ids), queue(mbarriers, stages, args.queue_stages) {}
+
+    DEVICE_MEMBER u32 listed_rows() const {
+        if constexpr (Job::MAY_LIST) {
+            return job.count();
+        }
+        return 0;
+    }
+
+    // How many rows are multiplied.
+    DEVICE_MEMBER u32 count() const { return Job::MAY_LIST ? listed : args.step.vocab; }
 
     // A copying thread's work: COLUMNS columns from `first_column` on, and the ids of all sets of the block. Returns
     // whether there is anything to multiply.
@@ -135,28 +147,36 @@ struct MatrixProduct {
         // The thread's rows are a multiple of eight apart, so their quads are in the same order.
         const u32 place = quad / MatrixPiece::QUADS * (args.queue_ids * MatrixPiece::QUADS) +
                           MatrixPiece::row_place(first, quad % MatrixPiece::QUADS);
-        const u32 stages = Stage::count(operands), vocab = args.step.vocab;
+        const u32 stages = Stage::count(operands);
         const U32x4* columns = operands.columns + MatrixPiece::columns_before(operands.bytes, first_column, 0);
         const u64 apart = ROWS * operands.apart;
         for (u32 set = 0; set < sets.count; set++) {
-            const u32 first_id = sets.first(set), left = first_id < vocab ? vocab - first_id : 0;
+            const u32 first_id = sets.first(set), left = first_id < count() ? count() - first_id : 0;
             const u32 ids = left < sets.ids ? left : sets.ids, own = ids > first ? (ids - first + ROWS - 1) / ROWS : 0;
             const char* rows = operands.rows + (first_id + first) * operands.apart;
+            const auto seek = [&](const char*& from, u32 n, u32 at) INLINE {
+                // Rows are listed only for few columns.
+                if constexpr (Job::MAY_LIST && !IS_ALIGNED) {
+                    from = operands.rows + job.row(first_id + first + n * ROWS) * operands.apart + at;
+                }
+            };
             for (u32 i = 0; i < stages; i++) {
                 queue.acquire_empty();
                 const u32 at = (i * Stage::ROW_QUADS + quad) * 16;
                 U32x4* to = queue.quads() + place;
                 const char* from = rows + at;
-                const u32 count = at < operands.bytes ? own : 0;
+                const u32 here = at < operands.bytes ? own : 0;
                 if (IS_ALIGNED || operands.are_aligned) {
 #pragma unroll 4
-                    for (u32 n = 0; n < count; n++) {
+                    for (u32 n = 0; n < here; n++) {
+                        seek(from, n, at);
                         // Rows that are aligned are whole numbers of quads.
                         cp_async(to + n * (ROWS * MatrixPiece::QUADS), from, at < operands.filled);
                         from += apart;
                     }
                 } else {
-                    for (u32 n = 0; n < count; n++) {
+                    for (u32 n = 0; n < here; n++) {
+                        seek(from, n, at);
                         unsigned short* shorts = (unsigned short*)(to + n * (ROWS * MatrixPiece::QUADS));
                         for (u32 j = 0; j < 8; j++) {
                             shorts[j] = at + 2 * j < operands.filled ? ((const unsigned short*)from)[j] : 0;
@@ -248,9 +268,9 @@ struct MatrixProduct {
         const u32 own = (warp_id() - HEAD_COPY_WARPS) * HEAD_WARP_IDS + lane_id() / 4;
         const u32 all_chunks = operands.bytes / MATRIX_CHUNK_BYTES, stages = Stage::count(operands);
         for (u32 set = 0; set < sets.count; set++) {
-            const u32 first_id = sets.first(set), left = args.step.vocab - first_id;
+            const u32 first_id = sets.first(set), left = count() - first_id;
             // A warp beyond the set's ids multiplies stale rows: none of its ids is below `end`.
-            const u32 end = first_id < args.step.vocab ? first_id + (sets.ids < left ? sets.ids : left) : 0;
+            const u32 end = first_id < count() ? first_id + (sets.ids < left ? sets.ids : left) : 0;
             // These loads overlap the copies.
             const typename Job::Ids ids = job.ids(first_id + own, end);
             Sum sums[COLUMNS / 8][4] = {};
@@ -282,27 +302,27 @@ struct MatrixProduct {
     // The work of a thread for all columns. Fewer columns multiply fewer zeros; a column's sums are the same in all.
     template <bool COPIES>
     DEVICE_MEMBER void few_columns() {
-        const u32 count = operands.column_count;
-        if (count <= 8) {
+        const u32 columns = operands.column_count;
+        if (columns <= 8) {
             some_columns<COPIES, 8, FEW_PIECES>(0);
-        } else if (count <= 16) {
+        } else if (columns <= 16) {
             some_columns<COPIES, 16, FEW_PIECES>(0);
-        } else if (count <= 32) {
+        } else if (columns <= 32) {
             some_columns<COPIES, 32, FEW_PIECES>(0);
         } else {
-            for (u32 column = 0; column < count && some_columns<COPIES, 64, FEW_PIECES>(column); column += 64) {
+            for (u32 column = 0; column < columns && some_columns<COPIES, 64, FEW_PIECES>(column); column += 64) {
             }
         }
     }
 
 #ifdef WARPGROUPS_MULTIPLY
-    // The work of a thread for more than MATRIX_WARP_COLUMNS columns, of aligned rows. Before it copying warps give back registers, and
-    // multiplying warps take them for the sums of up to 256 columns.
+    // The work of a thread for more than MATRIX_WARP_COLUMNS columns, of aligned rows. Before it copying warps give
+    // back registers, and multiplying warps take them for the sums of up to 256 columns.
     template <bool COPIES>
     DEVICE_MEMBER void many_columns() {
-        const u32 count = operands.column_count;
+        const u32 columns = operands.column_count;
         bool goes_on = true;
-        for (u32 column = 0, left = count; column < count && goes_on; left = count - column) {
+        for (u32 column = 0, left = columns; column < columns && goes_on; left = columns - column) {
             if (left > 128) {
                 goes_on = some_columns<COPIES, 256, 1>(column);
                 column += 256;

@@ -18,6 +18,7 @@ shared! {
         HEAD_RACE_THREADS: u32 = 256;
         HEAD_CONTENDERS_THREADS: u32 = 1024;
         HEAD_PROBES_THREADS: u32 = 1024;
+        LIST_PROBED_THREADS: u32 = 128;
         LISTED_LOGITS_THREADS: u32 = 256;
 
         /// A block of head_logits, probed_logits, fast_logits or head_bounds copies this many bytes of each
@@ -70,6 +71,12 @@ shared! {
 
         /// The most ids that a block of probed_logits has at a time.
         PROBED_IDS: u32 = 48;
+
+        /// Marks the cluster of an id that is in every probed set.
+        ALWAYS_PROBED: u32 = 1 << 31;
+
+        /// The most rows whose probed ids are listed together; of more rows all ids are multiplied.
+        LISTED_TOGETHER: usize = MATRIX_WARP_COLUMNS;
 
         /// Stands for no id, where a cluster has fewer ids than others.
         HEAD_NO_ID: u32 = 0xFFFF_FFFF;
@@ -224,6 +231,15 @@ shared! {
         scores: (float*);
         /// `[rows, probes]`: the clusters that a row probes.
         probed: (u32*);
+        /// Of a fast head: `[1 + rows]` bitmaps with a bit for each cluster: of the clusters that any row
+        /// probes, then of each row's clusters.
+        probed_bits: (u32*);
+        /// `[vocab]`: the cluster of each id, with ALWAYS_PROBED if it is special.
+        clusters_of_ids: (const u32*);
+        /// `[vocab]`: the ids that are in the probed set of any row, in no order, and how many. Null if the
+        /// rows are more than LISTED_TOGETHER.
+        listed_ids: (u32*);
+        listed_count: (u32*);
         cluster_capacity: u32;
         clusters: u32;
         probes: u32;

@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::launch::Launch;
 use crate::launch::tuning::{self, QueueShape};
 use crate::programs::kernels::{
-    FAST_LOGITS, HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_PROBES, HEAD_RACE, HEAD_STATES,
-    LISTED_LOGITS, PROBED_LOGITS,
+    FAST_LOGITS, FAST_PROBED, Family, HEAD_BOUNDS, HEAD_CONTENDERS, HEAD_LOGITS, HEAD_PROBES, HEAD_RACE,
+    HEAD_STATES, LIST_PROBED, LISTED_LOGITS, PROBED_LOGITS,
 };
 
 /// Where the centroids of a clustered head lie, and the type of their elements.
@@ -58,11 +58,14 @@ pub(crate) unsafe fn enqueue(
         // SAFETY: as above.
         unsafe { Launch::dependent(kernel, grid).enqueue(runtime, argument) }
     };
-    if is_fast {
-        let fast = FAST_LOGITS.of_short(weights).expect("no head with weights of f32 is fast");
+    let fast = |family: Family, head: &abi::HeadStep| {
+        let kernel = family.of_short(weights).expect("no head with weights of f32 is fast");
         let aligned = head.flags & head_flags::ALIGNED != 0;
-        let (shape, grid) = tuning::matrix_product(limits, (rows, vocab), aligned);
-        return then(fast, grid, &with_shape(head, shape));
+        let (shape, grid) = tuning::matrix_product(limits, (rows, head.step.vocab as usize), aligned);
+        then(kernel, grid, &with_shape(head, shape))
+    };
+    if is_fast && centroids.is_none() {
+        return fast(FAST_LOGITS, head);
     }
     if let Some(centroids) = centroids {
         // Scores are the logits of a head whose weights are the centroids.
@@ -77,6 +80,14 @@ pub(crate) unsafe fn enqueue(
             flags: centroids.flags,
             ..*head
         };
+        if is_fast {
+            fast(FAST_LOGITS, &scores)?;
+            then(HEAD_PROBES.kernel(), tuning::head_probes(rows), head)?;
+            if head.listed_ids != 0 {
+                then(LIST_PROBED.kernel(), tuning::list_probed(tiles), head)?;
+            }
+            return fast(FAST_PROBED, head);
+        }
         let (size, shape, grid) =
             tuning::head_logits(limits, (rows, head.clusters as usize), centroids.dtype.bytes());
         then(HEAD_LOGITS.sized(size, Kind::Logits, centroids.dtype), grid, &with_shape(&scores, shape))?;

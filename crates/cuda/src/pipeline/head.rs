@@ -20,6 +20,11 @@ use crate::pipeline::head_screen::{HeadScreen, Screen};
 /// The bytes of rows that are put in order at a time, about.
 const BYTES_AT_ONCE: usize = 1 << 26;
 
+/// The kinds of heads, as errors name them.
+const FAST: &str = "fast";
+const SCREEN: &str = "screen";
+const CLUSTERS: &str = "clusters";
+
 /// A head in a device's memory, with memory for the logits of some rows.
 ///
 /// Steps write the same memory: they must run one after the other, on one stream.
@@ -201,17 +206,21 @@ impl<'w> Head<'w> {
 
     /// Computes logits on tensor cores from now on. They add in an order of their own, which is neither that
     /// of H1 nor that of another device. A logit depends on its row's hidden state alone, not on other rows
-    /// or on how many there are. Hidden states are rounded to the type of the weights first.
+    /// or on how many there are. Hidden states, and the centroids of clusters, are rounded to the type of the
+    /// weights first.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
-    /// - [`Error::Conflict`] if the head has a screen or clusters, whose logits are those of H1.
+    /// - [`Error::Conflict`] if the head is fast, or has a screen, whose logits are those of H1.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(mut self) -> Result<Self> {
         if self.weights.dtype == Dtype::F32 {
             return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
         }
-        self.refuse_kinds("fast")?;
+        self.refuse_kinds("fast", &[FAST, SCREEN])?;
+        let clusters = self.clusters.take();
+        self.clusters =
+            clusters.map(|of| of.of_fast(&self.runtime, self.weights.dtype, self.capacity)).transpose()?;
         let columns = self.capacity.next_multiple_of(MATRIX_GROUP_COLUMNS);
         let bytes = tuning::column_bytes(self.width() * size_of::<u16>());
         self.short_states = Some(Buffer::sized(&self.runtime, ROWS, &[columns, bytes])?);
@@ -229,7 +238,7 @@ impl<'w> Head<'w> {
     /// - [`Error::Conflict`] if the head is fast, or has clusters or a screen.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_screen(mut self, screen: &HeadScreen<'_>) -> Result<Self> {
-        self.refuse_kinds("screen")?;
+        self.refuse_kinds("screen", &[FAST, SCREEN, CLUSTERS])?;
         let shape @ (vocab, width) = (self.vocab(), self.width());
         screen.check(vocab, width)?;
         if screen.leaves_few_out(vocab) {
@@ -246,12 +255,15 @@ impl<'w> Head<'w> {
     /// - [`Error::Length`] if there is not one centroid of the head's width for each cluster.
     /// - [`Error::OutOfRange`] for ids that are not each in one cluster, a centroid that is not finite,
     ///   `probes` outside 1..=clusters, or a special id outside the vocabulary.
-    /// - [`Error::Conflict`] if the head is fast, or has a screen or clusters.
+    /// - [`Error::Conflict`] if the head has a screen or clusters.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_clusters(mut self, clusters: &ClustersOfSpec<'_>) -> Result<Self> {
-        self.refuse_kinds("clusters")?;
+        self.refuse_kinds("clusters", &[SCREEN, CLUSTERS])?;
         let shape = (self.vocab(), self.width());
-        self.clusters = Some(Clusters::new(&self.runtime, clusters, shape, self.capacity)?);
+        let made = Clusters::new(&self.runtime, clusters, shape, self.capacity)?;
+        let is_fast = self.short_states.is_some();
+        let of_fast = |made: Clusters| made.of_fast(&self.runtime, self.weights.dtype, self.capacity);
+        self.clusters = Some(if is_fast { of_fast(made)? } else { made });
         Ok(self)
     }
 
@@ -274,18 +286,14 @@ impl<'w> Head<'w> {
         self.clusters.is_some()
     }
 
-    /// Refuses to make a head of a second kind of one that is of a kind already.
-    fn refuse_kinds(&self, parameter: &'static str) -> Result<()> {
+    /// Refuses to make a head of another kind of one that is of one of these kinds already.
+    fn refuse_kinds(&self, parameter: &'static str, others: &[&'static str]) -> Result<()> {
         let kinds = [
-            ("fast", self.short_states.is_some(), "tensor cores add in another order than H1"),
-            ("screen", self.screen.is_some(), "a screen decides as the exact head would"),
-            (
-                "clusters",
-                self.clusters.is_some(),
-                "a clustered head computes the logits of probed sets alone",
-            ),
+            (FAST, self.short_states.is_some(), "tensor cores add in another order than H1"),
+            (SCREEN, self.screen.is_some(), "a screen decides as the exact head would"),
+            (CLUSTERS, self.clusters.is_some(), "a clustered head computes the logits of probed sets alone"),
         ];
-        match kinds.into_iter().find(|(_, is_made, _)| *is_made) {
+        match kinds.into_iter().find(|(kind, is_made, _)| *is_made && others.contains(kind)) {
             Some((other, _, reason)) => Err(Error::Conflict { parameter, other, reason }),
             None => Ok(()),
         }
@@ -429,7 +437,7 @@ impl<'w> Head<'w> {
         };
         let screen = self.screen.as_ref().filter(|screen| screens && saved(screen) >= self.least_saved);
         let head = screen.map_or(head, |screen| screen.of(self.vocab(), head));
-        let head = self.clusters.as_ref().map_or(head, |clusters| clusters.of(head));
+        let head = self.clusters.as_ref().map_or(head, |clusters| clusters.of(head, hidden.rows));
         let centroids = self.clusters.as_ref().map(Clusters::centroids);
         Ok(HeadLaunch { head, types: (self.weights.dtype, hidden.dtype), centroids })
     }

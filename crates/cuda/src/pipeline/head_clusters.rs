@@ -1,12 +1,14 @@
-//! The clusters of a head on a device: their ids and centroids, and memory for what some rows probe (H7, H8).
+//! The clusters of a head on a device: their ids and centroids, and memory for what some rows probe (H7, H8,
+//! H10).
 
 use std::sync::Arc;
 
 use gumball_spec::Result;
 use gumball_spec::head::clusters::{Clusters as ClustersOfSpec, check_probes, short_centroids};
+use half::{bf16, f16};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, head_flags};
+use crate::abi::{self, ALWAYS_PROBED, LISTED_TOGETHER, head_flags};
 use crate::driver::runtime::Runtime;
 use crate::launch::head::{Centroids, aligned_flag};
 use crate::memory::buffer::{Buffer, ROWS};
@@ -15,8 +17,9 @@ use crate::memory::buffer::{Buffer, ROWS};
 #[derive(Debug)]
 pub(super) struct Clusters {
     ids: Buffer,
+    vocab: usize,
     capacity: usize,
-    /// As bf16 if that loses nothing, else as f32.
+    /// As bf16 if that loses nothing, else as f32; of a fast head in the type of the weights.
     centroids: Buffer,
     dtype: Dtype,
     width: usize,
@@ -26,8 +29,21 @@ pub(super) struct Clusters {
     special_count: usize,
     scores: Buffer,
     probed: Buffer,
-    /// The ids of each row's probed set.
+    /// The ids of each row's probed set; empty for a fast head.
     listed: Buffer,
+    of_fast: Option<ProbedTogether>,
+}
+
+/// The probed sets of a fast head's rows, whose ids are multiplied with all rows.
+#[derive(Debug)]
+struct ProbedTogether {
+    /// Bitmaps of the clusters that any row probes, and of each row's clusters.
+    bits: Buffer,
+    /// The cluster of each id.
+    clusters_of_ids: Buffer,
+    /// The ids that any row probes, and their number.
+    ids: Buffer,
+    count: Buffer,
 }
 
 impl Clusters {
@@ -51,6 +67,7 @@ impl Clusters {
         };
         let mut made = Self {
             ids: Buffer::of(runtime, ids)?,
+            vocab,
             capacity,
             centroids,
             dtype,
@@ -62,6 +79,7 @@ impl Clusters {
             scores: Buffer::sized(runtime, ROWS, &[rows, count, size_of::<f32>()])?,
             probed: Buffer::zeroed(runtime, 0)?,
             listed: Buffer::zeroed(runtime, 0)?,
+            of_fast: None,
         };
         made.reserve(runtime, probes, rows)?;
         Ok(made)
@@ -72,10 +90,60 @@ impl Clusters {
         check_probes(probes, self.count)?;
         let alloc = |length: usize| Buffer::sized(runtime, ROWS, &[rows, length, size_of::<u32>()]);
         let probed = alloc(probes)?;
-        self.listed = alloc(self.listed_ids(probes))?;
+        self.listed = alloc(if self.of_fast.is_some() { 0 } else { self.listed_ids(probes) })?;
         self.probed = probed;
         self.probes = probes;
         Ok(())
+    }
+
+    /// Becomes the clusters of a fast head with weights of a type, for steps of at most `rows` rows.
+    pub fn of_fast(mut self, runtime: &Arc<dyn Runtime>, weights: Dtype, rows: usize) -> Result<Self> {
+        if self.dtype != weights {
+            self.centroids = Buffer::of(runtime, &self.rounded_centroids(weights)?)?;
+            self.dtype = weights;
+        }
+        let words = self.count.div_ceil(u32::BITS as usize);
+        let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
+        self.of_fast = Some(ProbedTogether {
+            bits: alloc(&[rows + 1, words, size_of::<u32>()])?,
+            clusters_of_ids: Buffer::of(runtime, &self.clusters_of_ids()?)?,
+            ids: alloc(&[self.vocab, size_of::<u32>()])?,
+            count: alloc(&[size_of::<u32>()])?,
+        });
+        self.listed = alloc(&[0])?;
+        Ok(self)
+    }
+
+    /// The cluster of each id, with `ALWAYS_PROBED` if it is special.
+    fn clusters_of_ids(&self) -> Result<Vec<u32>> {
+        let (mut ids, mut special) = (vec![0u32; self.vocab], vec![0u32; self.special_count]);
+        self.ids.read(0, &mut ids)?;
+        self.special_ids.read(0, &mut special)?;
+        let mut clusters = vec![0u32; self.vocab];
+        for (place, id) in ids.into_iter().enumerate() {
+            clusters[id as usize] = (place / self.capacity) as u32;
+        }
+        special.into_iter().for_each(|id| clusters[id as usize] |= ALWAYS_PROBED);
+        Ok(clusters)
+    }
+
+    /// The centroids in a type of two bytes.
+    fn rounded_centroids(&self, dtype: Dtype) -> Result<Vec<u16>> {
+        let length = self.count * self.width;
+        let wide: Vec<f32> = if self.dtype == Dtype::F32 {
+            let mut wide = vec![0.0; length];
+            self.centroids.read(0, &mut wide)?;
+            wide
+        } else {
+            let mut short = vec![0u16; length];
+            self.centroids.read(0, &mut short)?;
+            short.into_iter().map(|x| bf16::from_bits(x).to_f32()).collect()
+        };
+        let round = |x| match dtype {
+            Dtype::F16 => f16::from_f32(x).to_bits(),
+            _ => bf16::from_f32(x).to_bits(),
+        };
+        Ok(wide.into_iter().map(round).collect())
     }
 
     /// The length of a list of a probed set.
@@ -83,9 +151,15 @@ impl Clusters {
         probes * self.capacity + self.special_count
     }
 
-    /// Adds the clusters to the argument of the kernels.
-    pub fn of(&self, head: abi::HeadStep) -> abi::HeadStep {
+    /// Adds the clusters to the argument of the kernels for a step of some rows.
+    pub fn of(&self, head: abi::HeadStep, rows: usize) -> abi::HeadStep {
+        let of_fast = self.of_fast.as_ref();
+        let listed = of_fast.filter(|_| rows <= LISTED_TOGETHER);
         abi::HeadStep {
+            probed_bits: of_fast.map_or(0, |sets| sets.bits.address()),
+            clusters_of_ids: of_fast.map_or(0, |sets| sets.clusters_of_ids.address()),
+            listed_ids: listed.map_or(0, |sets| sets.ids.address()),
+            listed_count: listed.map_or(0, |sets| sets.count.address()),
             flags: head.flags | head_flags::CLUSTERED,
             cluster_ids: self.ids.address(),
             cluster_capacity: self.capacity as u32,

@@ -134,10 +134,10 @@ kernels! {
         "head_states" { HEAD_STATES: BY_DTYPE }
         "head_logits" { HEAD_LOGITS: BY_DTYPE.sized(FEW_OR_MANY), LISTED_LOGITS: BY_DTYPE }
         // Find the clusters that hidden states probe, and compute the logits of their ids.
-        "head_probes" { HEAD_PROBES: ONE }
+        "head_probes" { HEAD_PROBES: ONE, LIST_PROBED: ONE }
         "probed_logits" { PROBED_LOGITS: BY_DTYPE }
-        // Computes logits of hidden states on tensor cores.
-        "fast_logits" { FAST_LOGITS: BY_SHORT_DTYPE }
+        // Compute logits of hidden states on tensor cores, of all ids or of probed sets.
+        "fast_logits" { FAST_LOGITS: BY_SHORT_DTYPE, FAST_PROBED: BY_SHORT_DTYPE }
         // Bound logits by a screen, and find those that decide their rows.
         "head_bounds" { HEAD_BOUNDS: ONE, HEAD_RACE: ONE, HEAD_CONTENDERS: ONE }
         // Evaluates numeric functions, for comparison with their definitions.

@@ -48,6 +48,7 @@ fn heads(
     ];
     if dtype != Dtype::F32 {
         heads.push(("fast head", exact().fast().unwrap()));
+        heads.push(("fast clustered head", exact().with_clusters(&clusters).unwrap().fast().unwrap()));
     }
     heads
 }

@@ -63,7 +63,7 @@ impl<'w> DeviceHead<'w> {
     }
 
     /// Adds a copy of clusters: from now on each row has the logits of its probed set, and -inf elsewhere
-    /// (H7, H8 in `docs/semantics.md`). The results equal the results of a
+    /// (H7, H8 in `docs/semantics.md`). Unless the head is fast, the results equal the results of a
     /// [`Clustered`](gumball_head::Clustered) head on the host, bit for bit. The weights stay in the order of
     /// ids, so they may be an embedding's.
     ///
@@ -73,7 +73,7 @@ impl<'w> DeviceHead<'w> {
     /// # Errors
     /// - [`Error::Length`] if the clusters are of another vocabulary or width.
     /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, or a special id is not in the vocabulary.
-    /// - [`Error::Conflict`] if the head is fast, or has a screen or clusters.
+    /// - [`Error::Conflict`] if the head has a screen or clusters.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_clusters(self, clusters: &Clusters, options: &ClusteredOptions) -> Result<Self> {
         let clusters = ClustersOfSpec {
@@ -103,14 +103,16 @@ impl<'w> DeviceHead<'w> {
     }
 
     /// Makes it a fast head: from now on the device's tensor cores compute the logits (H9 in
-    /// `docs/semantics.md`). Tokens are then those of the device, the same in any batch; they may differ from
-    /// those of the exact head, and of another device.
+    /// `docs/semantics.md`); a head with clusters still computes the logits of probed sets alone (H10).
+    /// Tokens are then the device's, the same in any batch; the exact head and another device may draw
+    /// others.
     ///
-    /// Hidden states of another type are rounded to the weights' type.
+    /// Hidden states of another type are rounded to the weights' type. Of up to 64 rows, the weights of the
+    /// ids that any of them probes are read once for all; of more, all weights.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
-    /// - [`Error::Conflict`] if the head has a screen or clusters, whose logits are the exact head's.
+    /// - [`Error::Conflict`] if the head is fast, or has a screen, whose logits are the exact head's.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(self) -> Result<Self> {
         Ok(Self { head: self.head.fast()? })

@@ -253,20 +253,24 @@ fn a_fast_head_decides_as_its_own_logits_do() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let of_host = exact(&weights);
     let head = DeviceHead::new(&device, &of_host, ROWS).unwrap().fast().unwrap();
-    for captured in [false, true] {
+    let clustered = Clustered::new(&of_host, clusters(false), &clustered_options()).unwrap();
+    let probing = DeviceHead::new(&device, &clustered, ROWS).unwrap().fast().unwrap();
+    for (head, captured) in [(&head, false), (&head, true), (&probing, false), (&probing, true)] {
         let (mut host, mut on_device, slots) = admitted(&device);
         let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
         for step in 0..STEPS {
             let data = numbers(ROWS * WIDTH, 40 + step, 3.0);
-            step_hidden(&mut on_device, &head, &slots, &data, captured, &mut seen);
+            step_hidden(&mut on_device, head, &slots, &data, captured, &mut seen);
             let mut z = vec![0.0; ROWS * VOCAB];
             head.read_logits(&mut z).unwrap();
             let logits = Rows::logits(&z, ROWS, VOCAB).unwrap();
             host.step(logits, &Batch::of(&slots), &mut expected).unwrap();
             assert_eq!(seen.words(), expected.words(), "captured: {captured}, step {step}");
+            assert_eq!(seen.is_approximate(), head.is_approximate());
         }
     }
     assert_eq!(head.counts().unwrap().whole_rows, 2 * STEPS * ROWS as u64);
+    assert_eq!(probing.counts().unwrap().clustered_rows, 2 * STEPS * ROWS as u64);
     let certified = Certified::new(of_host.clone());
     let screened = DeviceHead::new(&device, &certified, ROWS).unwrap().fast();
     assert!(matches!(screened, Err(Error::Conflict { parameter: "fast", other: "screen", .. })));
@@ -323,11 +327,9 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
 
         let refused = head.with_probes(count + 1);
         assert!(matches!(refused, Err(Error::OutOfRange { parameter: "probes", .. })), "{refused:?}");
-        let refused = over.fast();
-        assert!(matches!(refused, Err(Error::Conflict { parameter: "fast", other: "clusters", .. })));
+        let refused = over.with_clusters(clustered.clusters(), &options);
+        assert!(matches!(refused, Err(Error::Conflict { parameter: "clusters", other: "clusters", .. })));
         let exact = || DeviceHead::new(&device, &of_host, 1).unwrap();
-        let refused = exact().fast().unwrap().with_clusters(clustered.clusters(), &options);
-        assert!(matches!(refused, Err(Error::Conflict { parameter: "clusters", other: "fast", .. })));
         let refused = exact().with_probes(1);
         assert!(matches!(refused, Err(Error::OutOfRange { parameter: "probes", .. })));
     }

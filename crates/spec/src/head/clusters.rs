@@ -80,25 +80,27 @@ impl Clusters<'_> {
         check_special_ids(self.special_ids, vocab)
     }
 
-    /// Returns the clusters that a hidden state probes, in the order of their scores (H7).
+    /// Returns each cluster's product with a hidden state.
+    fn products(&self, hidden: Row<'_>) -> Vec<f32> {
+        let centroids = self.centroids.chunks(hidden.vocab());
+        centroids.map(|centroid| product(Row::F32(centroid), hidden)).collect()
+    }
+
+    /// Returns the clusters that are probed, in the order of their scores, given each cluster's product with
+    /// the hidden state (H7).
     #[must_use]
-    pub fn probed(&self, hidden: Row<'_>) -> Vec<u32> {
-        let width = hidden.vocab();
-        let score = |cluster: u32| {
-            let centroid = &self.centroids[cluster as usize * width..][..width];
-            clean(product(Row::F32(centroid), hidden))
-        };
+    pub fn probed(&self, products: &[f32]) -> Vec<u32> {
         let mut keys: Vec<(u64, u32)> =
-            (0..self.count() as u32).map(|cluster| (key(score(cluster), cluster), cluster)).collect();
+            (0..).zip(products).map(|(cluster, z)| (key(clean(*z), cluster), cluster)).collect();
         keys.sort_unstable_by(|a, b| b.cmp(a));
         keys.into_iter().take(self.probes).map(|(_, cluster)| cluster).collect()
     }
 
-    /// Returns whether each id is in the probed set of a hidden state (H7).
+    /// Returns whether each id is in the probed set, likewise.
     #[must_use]
-    pub fn is_probed(&self, hidden: Row<'_>) -> Vec<bool> {
+    pub fn is_probed(&self, products: &[f32]) -> Vec<bool> {
         let mut is_probed = vec![false; self.ids.len()];
-        for cluster in self.probed(hidden) {
+        for cluster in self.probed(products) {
             let start = cluster as usize * self.capacity;
             let end = (start + self.capacity).min(self.ids.len());
             self.ids[start..end].iter().for_each(|id| is_probed[*id as usize] = true);
@@ -120,7 +122,7 @@ impl Clusters<'_> {
         scaling: &Scaling,
     ) -> Vec<f32> {
         let whole = logits(weights, hidden, bias, scaling);
-        let row = whole.into_iter().zip(self.is_probed(hidden));
+        let row = whole.into_iter().zip(self.is_probed(&self.products(hidden)));
         row.map(|(z, is_probed)| if is_probed { z } else { f32::NEG_INFINITY }).collect()
     }
 }
@@ -214,11 +216,14 @@ mod tests {
 
     #[test]
     fn clusters_of_equal_scores_are_taken_by_number() {
-        assert_eq!(CLUSTERS.probed(Row::F32(&[1.0, 0.0])), [0]);
-        assert_eq!(Clusters { probes: 3, ..CLUSTERS }.probed(Row::F32(&[1.0, 0.0])), [0, 2, 1]);
-        assert_eq!(Clusters { probes: 2, ..CLUSTERS }.probed(Row::F32(&[f32::NAN, 0.0])), [0, 1]);
+        let probed = |probes, hidden: &[f32]| {
+            Clusters { probes, ..CLUSTERS }.probed(&CLUSTERS.products(Row::F32(hidden)))
+        };
+        assert_eq!(probed(1, &[1.0, 0.0]), [0]);
+        assert_eq!(probed(3, &[1.0, 0.0]), [0, 2, 1]);
+        assert_eq!(probed(2, &[f32::NAN, 0.0]), [0, 1]);
         // -0 and +0 are equal.
-        assert_eq!(CLUSTERS.probed(Row::F32(&[-0.0, 0.0])), [0]);
+        assert_eq!(probed(1, &[-0.0, 0.0]), [0]);
     }
 
     #[test]

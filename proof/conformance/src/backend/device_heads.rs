@@ -89,14 +89,19 @@ impl Pooled {
         Ok(logits.into_iter().map(f32::to_bits).collect())
     }
 
-    /// Returns the bits of the logits that a fast head makes, after holding a step on them to the oracle's.
+    /// Returns the bits of the logits that a fast head makes, with clusters or without, after holding a step
+    /// on them to the oracle's.
     pub(super) fn fast_head_there(
         &self,
         place: &Place,
-        case: &HeadCase,
+        (case, clusters): (&HeadCase, Option<&ClusterCase>),
         params: &SamplingParams,
     ) -> Result<Vec<u32>> {
-        let head = exact(place, case, case.rows())?.fast()?;
+        let head = match clusters {
+            Some(of) => DeviceHead::new(&place.device, &case.clustered(of, Level::detect()?)?, case.rows())?,
+            None => exact(place, case, case.rows())?,
+        };
+        let head = head.fast()?;
         let (seen, logits) = self.step_all(place, &head, case, params)?;
         for (seen, logits) in seen.into_iter().zip(logits.chunks(case.vocab())) {
             let expected = Oracle.sample(&Case::of(logits, params.clone()))?;

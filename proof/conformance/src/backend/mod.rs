@@ -97,11 +97,17 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Returns the bits of the logits that a fast head makes of hidden states, `[rows, vocab]`, after holding
-    /// a step on them to the oracle's. `None` from a backend without fast heads.
+    /// a step on them to the oracle's. With clusters the head is a fast clustered one. `None` from a backend
+    /// without fast heads.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a scaling outside its range, and for weights of f32.
-    fn fast_head(&self, _case: &HeadCase, _params: &SamplingParams) -> Result<Option<Vec<u32>>> {
+    fn fast_head(
+        &self,
+        _case: &HeadCase,
+        _clusters: Option<&ClusterCase>,
+        _params: &SamplingParams,
+    ) -> Result<Option<Vec<u32>>> {
         Ok(None)
     }
 

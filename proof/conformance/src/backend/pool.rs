@@ -308,12 +308,17 @@ impl Backend for Pooled {
         case.by_the_oracle()
     }
 
-    fn fast_head(&self, case: &HeadCase, params: &SamplingParams) -> Result<Option<Vec<u32>>> {
+    fn fast_head(
+        &self,
+        case: &HeadCase,
+        clusters: Option<&ClusterCase>,
+        params: &SamplingParams,
+    ) -> Result<Option<Vec<u32>>> {
         #[cfg(feature = "cuda")]
         if let Some(place) = &self.place {
-            return self.fast_head_there(place, case, params).map(Some);
+            return self.fast_head_there(place, (case, clusters), params).map(Some);
         }
-        let _ = (case, params);
+        let _ = (case, clusters, params);
         Ok(None)
     }
 

@@ -1,5 +1,5 @@
 //! Clustered heads: which ids a hidden state probes, and the results of a row that has their logits alone
-//! (H7, H8).
+//! (H7, H8, H10).
 
 use gumball_spec::head::Scaling;
 use gumball_spec::{DynamicTemperature, LogprobMode, LogprobsParams, Mirostat, NONE, SamplingParams, Status};
@@ -17,6 +17,7 @@ rules!(clustered_head_rules:
     H7 a_hidden_state_that_is_not_finite_probes_clusters_too,
     H8 a_clustered_head_gives_what_the_row_of_its_probed_set_gives,
     H8 edits_and_masks_act_within_the_probed_set,
+    H10 a_fast_clustered_head_has_the_logits_of_the_fast_one_in_any_batch,
 );
 
 /// Returns the clusters of ids in their own order, with centroids.
@@ -217,4 +218,53 @@ fn edits_and_masks_act_within_the_probed_set(check: &Check<'_>) {
     let forced = Case { forced: Some(0), ..all_logprobs(6, SamplingParams::default()) };
     let own = check.clusters(&head, &of, &forced).logprobs.expect("asked for").token;
     assert_eq!((own.logprob, own.rank), (f32::NEG_INFINITY, 0));
+}
+
+fn a_fast_clustered_head_has_the_logits_of_the_fast_one_in_any_batch(check: &Check<'_>) {
+    // Around the ids of a warp and of a block, and rows of weights that are not aligned to 16 bytes.
+    let shapes = [(1, 1, 1), (33, 33, 7), (209, 136, 16), (600, 300, 5), (25_500, 72, 16)];
+    for (n, (vocab, width, capacity)) in (0..).zip(shapes) {
+        let most = if vocab > 1000 { 9 } else { 323 };
+        let (weights, states) = (rows::bell(vocab * width, 0.3, n), rows::bell(most * width, 1.0, 50 + n));
+        let of = |count: usize| {
+            let dtype = if n % 2 == 0 { Dtype::Bf16 } else { Dtype::F16 };
+            let mut case = HeadCase::new(dtype, &weights, &states[..count * width], width);
+            case.bias = Some(rows::bell(vocab, 1.0, 3));
+            case.scaling = Scaling { logit_scale: 0.5, softcap: 30.0 };
+            case
+        };
+        let count = vocab.div_ceil(capacity);
+        let clusters = ClusterCase {
+            ids: shuffled(vocab, n),
+            capacity,
+            // Of some of the shapes bf16 holds them.
+            centroids: rows::bell(count * width, 1.0, 60 + n)
+                .into_iter()
+                .map(|x| if n == 2 { half::bf16::from_f32(x).to_f32() } else { x })
+                .collect(),
+            probes: count.div_ceil(9),
+            special_ids: vec![vocab as u32 - 1],
+        };
+        let params = SamplingParams { min_p: 0.1, seed: Some(9), ..SamplingParams::default() };
+        let all = of(most);
+        let Some(mut expected) = check.fast_head(&all, &params) else { return };
+        let centroids =
+            HeadCase::new(all.weights.dtype(), &clusters.centroids, &states[..most * width], width);
+        let scores = check.fast_head(&centroids, &params).expect("a fast head");
+        for (z, scores) in expected.chunks_mut(vocab).zip(scores.chunks(count)) {
+            let outside = z.iter_mut().zip(clusters.clusters().is_probed(scores));
+            outside.filter(|(_, is_probed)| !is_probed).for_each(|(z, _)| *z = f32::NEG_INFINITY);
+        }
+        // The numbers of hidden states that are multiplied at once, the most whose probed ids are listed
+        // together, and their neighbours.
+        for rows in [1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 321, 323] {
+            if rows > most {
+                break;
+            }
+            let seen = check.fast_clusters(&of(rows), Some(&clusters), &params).expect("a fast head");
+            let differ =
+                seen.iter().zip(&expected).position(|(seen, other)| seen.to_bits() != other.to_bits());
+            assert_eq!(differ, None, "{rows} rows, {vocab} x {width}");
+        }
+    }
 }

@@ -280,7 +280,17 @@ impl Check<'_> {
     /// Returns the logits of the backend's fast head, `[rows, vocab]`, after holding a step on them to the
     /// definition; `None` if it has none.
     pub fn fast_head(&self, case: &HeadCase, params: &SamplingParams) -> Option<Vec<f32>> {
-        let bits = self.backend.fast_head(case, params);
+        self.fast_clusters(case, None, params)
+    }
+
+    /// Returns the same of a fast head with clusters, if there are some.
+    pub fn fast_clusters(
+        &self,
+        case: &HeadCase,
+        clusters: Option<&ClusterCase>,
+        params: &SamplingParams,
+    ) -> Option<Vec<f32>> {
+        let bits = self.backend.fast_head(case, clusters, params);
         let bits = bits.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name));
         bits.map(|bits| bits.into_iter().map(f32::from_bits).collect())
     }

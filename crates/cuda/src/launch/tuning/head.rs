@@ -5,7 +5,7 @@ use crate::abi::{
     HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS, HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS, HEAD_MANY_STATES,
     HEAD_MANY_THREADS, HEAD_MOST_STAGES, HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS, HEAD_PRODUCT_WARPS,
     HEAD_QUEUE_THREADS, HEAD_RACE_THREADS, HEAD_STAGE_BYTES, HEAD_STATES_THREADS, HEAD_STATIC_SMEM,
-    HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, MATRIX_ALIGNMENT,
+    HEAD_WARP_IDS, LIST_PROBED_THREADS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE, MATRIX_ALIGNMENT,
     MATRIX_GROUP_COLUMNS, MATRIX_GROUP_IDS, MATRIX_WARP_COLUMNS, PROBED_IDS,
 };
 use crate::driver::device_limits::DeviceLimits;
@@ -169,6 +169,11 @@ pub(crate) fn listed_logits(limits: &DeviceLimits) -> Grid {
 /// Returns the grid of `head_probes`.
 pub(crate) fn head_probes(rows: usize) -> Grid {
     Grid::new(rows as u32 * HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS)
+}
+
+/// Returns the grid of `list_probed`, of which a warp has a tile of ids.
+pub(crate) fn list_probed(tiles: usize) -> Grid {
+    Grid::new(tiles.div_ceil(LIST_PROBED_THREADS as usize / WARP) as u32, LIST_PROBED_THREADS)
 }
 
 /// Returns the grid of `head_race`, whose warps share the tiles of all rows.
