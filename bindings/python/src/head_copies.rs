@@ -45,6 +45,10 @@ impl Head {
         let device = device_name(Some(device))?;
         refuse_host(&device)?;
         let kind = DeviceKind { kind, fast }.of(dtype)?;
+        if fast && matches!(in_use, InUse::Auto(Auto::Certified(_))) {
+            let text = "fast is True, but the head has a screen, whose logits are not fast ones; make the head with screen=False";
+            return Err(InvalidValueError::new_err(text));
+        }
         let Some(weights) = weights else {
             let make = |device: &Device| EngineHead::new(device, head, rows);
             return DeviceHead::made(py, device, kind, dtype, None, None, make);

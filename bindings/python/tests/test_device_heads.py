@@ -82,7 +82,7 @@ def test_a_clustered_head_may_be_fast(place: str, borrowed: bool) -> None:
     assert (there.kind, there.fast, there.is_approximate) == ("clustered", True, True) and "fast=True" in repr(there)
     # All clusters: the tokens of the fast head.
     head.probes = len(head.centroids)
-    heads = there, head.to(place, rows=8, fast=True), DeviceHead(weights, rows=8, fast=True)
+    heads = there, head.to(place, rows=8, fast=True), DeviceHead(weights, rows=8, fast=True, device=place)
     assert heads[2].fast and heads[2].kind == PLAIN(narrow).to(place, fast=True).kind == "fast"
     pool, slots = greedy(place, 8)
     some, *others = (pool.step(Hidden(one, hidden), slots).tolist() for one in heads)

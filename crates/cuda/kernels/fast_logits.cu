@@ -1,4 +1,4 @@
-// fast_logits.cu: computes all logits of hidden states on tensor cores.
+// fast_logits.cu: computes logits of hidden states on tensor cores, of all ids or of probed sets; scores centroids.
 //
 // Computes   for each id and row, the product of weights and hidden state in the order of adding that the tensor cores
 //            have, then bias, scale and softcap (H2). `fast_probed`: for the ids of each row's probed set alone
@@ -7,9 +7,9 @@
 // Twins      none: how tensor cores round is the hardware's | why docs/heads.md, docs/stages/head.md
 // Shapes     weights [vocab, width] of T; short_states as head_states.cu writes them; logits [rows, vocab]
 // Grid       x = any number of blocks, which share the ids, as stage/matrix_product.cuh says
-// Traffic    in: the weights, once for each 256 rows, or 64 on other GPUs than sm_90; of up to 64 rows with probed sets
-//            the weights of the ids that are in any of these; out: 4 bytes a logit
-// Requires   head_states before; `fast_probed`: head_probes, and list_probed for up to LISTED_TOGETHER rows
+// Traffic    in: the weights, once for each 256 rows, or 64 on other GPUs than sm_90; `fast_probed` of up to
+//            LISTED_TOGETHER rows only the weights of the ids that are listed; out: 4 bytes a logit
+// Requires   head_states before; before `fast_probed` also head_probes, and list_probed for up to LISTED_TOGETHER rows
 
 #include "stage/matrix_product.cuh"
 
@@ -35,26 +35,30 @@ struct FastLogits {
         return true;
     }
     DEVICE_MEMBER u32 count() const {
+        if (args.listed_ids == nullptr) {
+            return args.step.vocab;
+        }
         grid_dependency_wait();
-        return args.listed_ids == nullptr ? args.step.vocab : *args.listed_count;
+        return *args.listed_count;
     }
-    DEVICE_MEMBER u64 row(u32 i) const { return args.listed_ids == nullptr ? i : args.listed_ids[i]; }
-    // Two ids: their places, and where PROBED the ids, HEAD_NO_ID for none, and their clusters.
+    DEVICE_MEMBER u32 id_at(u32 i) const { return args.listed_ids == nullptr ? i : args.listed_ids[i]; }
+    // The places of a lane's ids are `first` and `first + 8`; a place that is not below `end` has no id. Where PROBED the
+    // ids and their clusters, which are loaded once.
     struct Ids {
-        u32 first, end, listed[2], clusters[2];
+        u32 first, end;
+        u32 id_0, id_1, cluster_0, cluster_1;
 
-        DEVICE_MEMBER u32 id(u32 i) const { return PROBED ? listed[i] : first + i * 8; }
-        DEVICE_MEMBER bool has(u32 i) const { return PROBED ? listed[i] != HEAD_NO_ID : first + i * 8 < end; }
+        DEVICE_MEMBER bool has(u32 i) const { return first + i * 8 < end; }
+        DEVICE_MEMBER u32 id(u32 i) const { return !PROBED ? first + i * 8 : i == 0 ? id_0 : id_1; }
+        DEVICE_MEMBER u32 cluster(u32 i) const { return i == 0 ? cluster_0 : cluster_1; }
     };
     DEVICE_MEMBER Ids ids(u32 first, u32 end) const {
-        Ids ids{first, end, {}, {}};
+        Ids ids{first, end, 0, 0, 0, 0};
         if constexpr (PROBED) {
-#pragma unroll
-            for (u32 i = 0; i < 2; i++) {
-                const bool has = first + i * 8 < end;
-                ids.listed[i] = has ? (u32)row(first + i * 8) : HEAD_NO_ID;
-                ids.clusters[i] = has ? args.clusters_of_ids[ids.listed[i]] : 0;
-            }
+            ids.id_0 = ids.has(0) ? id_at(first) : 0;
+            ids.id_1 = ids.has(1) ? id_at(first + 8) : 0;
+            ids.cluster_0 = args.clusters_of_ids[ids.id_0];
+            ids.cluster_1 = args.clusters_of_ids[ids.id_1];
         }
         return ids;
     }
@@ -66,7 +70,7 @@ struct FastLogits {
             const u32 id = ids.id(i / 2), row = first_row + column * 8 + 2 * t + i % 2;
             bool is_wanted = ids.has(i / 2) && row < args.step.rows;
             if constexpr (PROBED) {
-                is_wanted = is_wanted && is_probed(probed_by_row(args, row), ids.clusters[i / 2]);
+                is_wanted = is_wanted && is_probed(probed_by_row(args, row), ids.cluster(i / 2));
             }
             return is_wanted ? args.logits + (u64)row * vocab + id : nullptr;
         };

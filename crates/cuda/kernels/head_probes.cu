@@ -8,11 +8,13 @@
 // Shapes     scores [rows, clusters]; probed [rows, probes]; contenders [rows, most_contenders]; probed_bits [1 + rows,
 //            words of a bit for each cluster]; listed_ids [vocab]; logits [rows, vocab]
 // Grid       x = rows * HEAD_PROBES_BLOCKS; of `list_probed` a warp for each tile of ids
-// Traffic    in: the scores, which lie in a cache; out: 4 bytes a logit, and 4 for each id of the probed set
-// Requires   head_logits before, with centroids as its weights
+// Traffic    in: the scores, which lie in a cache; out: 4 bytes a logit, and 4 for each id of the probed set, or a bit
+//            for each cluster
+// Requires   head_logits before, or fast_logits, with centroids as its weights; before `list_probed` head_probes.
+//            head_states has cleared listed_count and the bitmap of any row's clusters
 //
-// An id may be listed twice, if it is special and in a probed cluster. Its logit is then computed twice, to the same
-// bits.
+// An id may be listed twice in `contenders`, if it is special and in a probed cluster. Its logit is then computed twice,
+// to the same bits.
 
 #include "block/kth_largest.cuh"
 #include "math/kind.cuh"
@@ -131,7 +133,8 @@ KERNEL(head_probes, HEAD_PROBES_THREADS, HeadStep, args) {
     }
     u32* probed = args.probed + (u64)row * args.probes;
     find_clusters(args, row, probed);
-    // RAW on probed: all threads read what some wrote. WAW on missing: thread 0 cleared it, one may write it.
+    // RAW on probed: all threads read what some wrote. WAW on missing: thread 0 cleared it, the thread that
+    // sees the last cluster writes it.
     __syncthreads();
     if (args.probed_bits == nullptr) {
         list_ids(args, row, probed);

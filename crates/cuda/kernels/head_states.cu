@@ -2,7 +2,8 @@
 //
 // Computes   each hidden state as f32, padded with zeros, or for tensor cores in the type of the weights; for a screen
 //            its digits, 16 bits in two bytes, its length, the length of the part that the digits leave out, and its
-//            product with the mean row of weights
+//            product with the mean row of weights. Clears the count and the bitmap that the rows of a fast clustered
+//            head add to
 // Never      reads the hidden state of a row without a request
 // Twins      CPU head/src/screen.rs (ScreenedStates) | why docs/heads.md
 // Shapes     hidden [rows, width] of T; states [rows, padded_width]; digits as MatrixPiece has them

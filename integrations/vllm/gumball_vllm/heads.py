@@ -97,8 +97,8 @@ def _made(options: dict[str, Any], weights: torch.Tensor, *, rows: int, special_
     if options["kind"] == "clustered":
         what["special_ids"] = special_ids
     is_here, fast = weights.device.type == "cpu", options.get("fast", False)
-    if is_here and fast:
-        refuse_head("the model is on the CPU, which has no fast heads")
+    if fast and (is_here or weights.dtype == torch.float32):
+        refuse_head("fast heads are on GPUs, over weights of bfloat16 or float16")
     given = {name: value for name, value in options.items() if name not in ("kind", "fast")}
     head: Head = getattr(Head, options["kind"])(weights.cpu(), **given, **what)
     return head if is_here else head.to(weights.device, rows=rows, weights=weights, fast=fast)

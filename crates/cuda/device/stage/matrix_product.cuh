@@ -108,8 +108,9 @@ DEVICE void copy_columns(U32x4* to, const U32x4* from, u32 number) {
 // The products of a block. A Job has the kernel's `args`, and these members. `operands()` returns the matrix and the
 // columns. `begin()` waits for the kernels before, and returns whether there is anything to multiply. `ids(first, end)`
 // loads what the job needs of a lane's two ids, `first` and `first + 8`; an id that is not below `end` is none.
-// `finish<COLUMNS>(sums, ids, first_column)` takes the lane's sums. Where MAY_LIST, `count()` waits for the kernels
-// before and returns how many rows are multiplied, and `row(i)` is the i-th of them; otherwise all are, in turn.
+// `finish<COLUMNS>(sums, ids, first_column)` takes the lane's sums. A job with MAY_LIST may multiply some ids only:
+// `count()` says how many, after a wait for the kernel that lists them, and `id_at(i)` which is the i-th of them.
+// Otherwise the i-th id is i.
 template <class T, class Job>
 struct MatrixProduct {
     typedef typename Summed<T>::Sum Sum;
@@ -117,23 +118,23 @@ struct MatrixProduct {
     const Job& job;
     const HeadStep& args;
     const MatrixOperands operands;
-    const u32 listed;
+    const u32 listed_count;
     const IdSets sets;
     StageQueue queue;
 
     DEVICE_MEMBER MatrixProduct(const Job& job, StageMbarriers& mbarriers, U32x4* stages)
-        : job(job), args(job.args), operands(job.operands()), listed(listed_rows()),
+        : job(job), args(job.args), operands(job.operands()), listed_count(count_of_job()),
           sets(count() == 0 ? 1 : count(), args.queue_ids), queue(mbarriers, stages, args.queue_stages) {}
 
-    DEVICE_MEMBER u32 listed_rows() const {
+    DEVICE_MEMBER u32 count_of_job() const {
         if constexpr (Job::MAY_LIST) {
             return job.count();
         }
         return 0;
     }
 
-    // How many rows are multiplied.
-    DEVICE_MEMBER u32 count() const { return Job::MAY_LIST ? listed : args.step.vocab; }
+    // How many ids are multiplied.
+    DEVICE_MEMBER u32 count() const { return Job::MAY_LIST ? listed_count : args.step.vocab; }
 
     // A copying thread's work: COLUMNS columns from `first_column` on, and the ids of all sets of the block. Returns
     // whether there is anything to multiply.
@@ -154,10 +155,12 @@ struct MatrixProduct {
             const u32 first_id = sets.first(set), left = first_id < count() ? count() - first_id : 0;
             const u32 ids = left < sets.ids ? left : sets.ids, own = ids > first ? (ids - first + ROWS - 1) / ROWS : 0;
             const char* rows = operands.rows + (first_id + first) * operands.apart;
+            // Finds the thread's n-th row, where it does not follow from the one before: only for few columns ids are
+            // listed.
+            static_assert(LISTED_TOGETHER <= MATRIX_WARP_COLUMNS, "few columns have all pieces of a stage");
             const auto seek = [&](const char*& from, u32 n, u32 at) INLINE {
-                // Rows are listed only for few columns.
-                if constexpr (Job::MAY_LIST && !IS_ALIGNED) {
-                    from = operands.rows + job.row(first_id + first + n * ROWS) * operands.apart + at;
+                if constexpr (Job::MAY_LIST && PIECES == FEW_PIECES) {
+                    from = operands.rows + (u64)job.id_at(first_id + first + n * ROWS) * operands.apart + at;
                 }
             };
             for (u32 i = 0; i < stages; i++) {

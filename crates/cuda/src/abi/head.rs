@@ -21,7 +21,7 @@ shared! {
         LIST_PROBED_THREADS: u32 = 128;
         LISTED_LOGITS_THREADS: u32 = 256;
 
-        /// A block of head_logits, probed_logits, fast_logits or head_bounds copies this many bytes of each
+        /// A block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds copies this many bytes of each
         /// of its rows of weights or codes to shared memory at a time, or half as many for many columns, some
         /// copies ahead of the products.
         /// Longer pieces come faster from memory than short ones do.
@@ -35,7 +35,7 @@ shared! {
         HEAD_MANY_IDS: u32 = 2;
         HEAD_MANY_THREADS: u32 = 384;
 
-        /// A block of head_logits, probed_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to
+        /// A block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds: HEAD_COPY_WARPS warps copy to
         /// shared memory, and up to HEAD_PRODUCT_WARPS warps, as many as the launch has besides, multiply
         /// HEAD_WARP_IDS ids each, or twice as many; in probed_logits four. There are at most
         /// HEAD_MOST_STAGES stages.
@@ -142,7 +142,7 @@ shared! {
         /// At most 0.
         offset: f32;
         /// How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its
-        /// probed set. Written by head_contenders or head_probes.
+        /// probed set; of a fast head how many it would list. Written by head_contenders or head_probes.
         contenders: u32;
         /// The largest lower bound of a score that head_race has found, as ordered bits; 0 before it.
         best_score: u32;
@@ -179,7 +179,7 @@ shared! {
         /// Bits of HeadFlags.
         flags: u32;
         /// The most contenders of a row: with more, all of its logits are computed. With clusters the length
-        /// of a probed set's list.
+        /// of a probed set's list, which a fast head has not.
         most_contenders: u32;
         /// The screen. `[vocab, codes_width]`: codes from -127 to 127, zeros after the width.
         codes: (const void*);
@@ -218,7 +218,7 @@ shared! {
         /// `[groups of MATRIX_GROUP_COLUMNS rows, pieces, MATRIX_GROUP_COLUMNS, bytes of a piece]`: hidden
         /// states in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
-        /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,
+        /// The most ids that a block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds has at a time,
         /// a multiple of the ids of a warp, or of a warpgroup, and the stages in its shared memory.
         queue_ids: u32;
         queue_stages: u32;

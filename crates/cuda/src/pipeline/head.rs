@@ -63,7 +63,7 @@ pub struct HeadCounts {
     pub certified_logits: u64,
     /// Rows of which the probed sets alone were computed.
     pub clustered_rows: u64,
-    /// How many logits that took, for all of these rows.
+    /// How many logits their probed sets have, for all of these rows; a special id counts once more.
     pub clustered_logits: u64,
 }
 
@@ -210,7 +210,8 @@ impl<'w> Head<'w> {
     /// weights first.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
+    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply, and for a centroid that
+    ///   is not finite in the type of the weights.
     /// - [`Error::Conflict`] if the head is fast, or has a screen, whose logits are those of H1.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(mut self) -> Result<Self> {
@@ -247,14 +248,15 @@ impl<'w> Head<'w> {
         Ok(self)
     }
 
-    /// Adds clusters, which are copied to the device. Then the logits of each row's probed set are computed,
-    /// and no others, which read as -inf (H7, H8). Each row computes its own clusters, however many rows a
-    /// step has. The weights stay in the order of ids.
+    /// Adds clusters, which are copied to the device. Then each row has the logits of its probed set, and -inf
+    /// elsewhere (H7, H8, of a fast head H10), however many rows a step has. The weights stay in the order of
+    /// ids.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one centroid of the head's width for each cluster.
-    /// - [`Error::OutOfRange`] for ids that are not each in one cluster, a centroid that is not finite,
-    ///   `probes` outside 1..=clusters, or a special id outside the vocabulary.
+    /// - [`Error::OutOfRange`] for ids that are not each in one cluster, a centroid that is not finite, of a
+    ///   fast head in the type of the weights, `probes` outside 1..=clusters, or a special id outside the
+    ///   vocabulary.
     /// - [`Error::Conflict`] if the head has a screen or clusters.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_clusters(mut self, clusters: &ClustersOfSpec<'_>) -> Result<Self> {
@@ -289,9 +291,13 @@ impl<'w> Head<'w> {
     /// Refuses to make a head of another kind of one that is of one of these kinds already.
     fn refuse_kinds(&self, parameter: &'static str, others: &[&'static str]) -> Result<()> {
         let kinds = [
-            (FAST, self.short_states.is_some(), "tensor cores add in another order than H1"),
-            (SCREEN, self.screen.is_some(), "a screen decides as the exact head would"),
-            (CLUSTERS, self.clusters.is_some(), "a clustered head computes the logits of probed sets alone"),
+            (FAST, self.short_states.is_some(), "tensor cores add in another order than H1; make another head"),
+            (SCREEN, self.screen.is_some(), "a screen decides as the exact head would; make a head without one"),
+            (
+                CLUSTERS,
+                self.clusters.is_some(),
+                "a clustered head computes the logits of probed sets alone; make another head",
+            ),
         ];
         match kinds.into_iter().find(|(kind, is_made, _)| *is_made && others.contains(kind)) {
             Some((other, _, reason)) => Err(Error::Conflict { parameter, other, reason }),

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use gumball_spec::Result;
 use gumball_spec::head::clusters::{Clusters as ClustersOfSpec, check_probes, short_centroids};
+use gumball_spec::{Error, Result, memory};
 use half::{bf16, f16};
 
 use crate::abi::dtype::Dtype;
@@ -127,23 +127,31 @@ impl Clusters {
         Ok(clusters)
     }
 
-    /// The centroids in a type of two bytes.
+    /// The centroids in a type of two bytes, in which they must be finite, too.
     fn rounded_centroids(&self, dtype: Dtype) -> Result<Vec<u16>> {
-        let length = self.count * self.width;
-        let wide: Vec<f32> = if self.dtype == Dtype::F32 {
-            let mut wide = vec![0.0; length];
+        const RESOURCE: &str = "memory for centroids";
+        let mut wide = memory::filled(RESOURCE, 0.0f32, self.count * self.width)?;
+        if self.dtype == Dtype::F32 {
             self.centroids.read(0, &mut wide)?;
-            wide
         } else {
-            let mut short = vec![0u16; length];
+            let mut short = memory::filled(RESOURCE, 0u16, wide.len())?;
             self.centroids.read(0, &mut short)?;
-            short.into_iter().map(|x| bf16::from_bits(x).to_f32()).collect()
+            wide.iter_mut().zip(short).for_each(|(x, short)| *x = bf16::from_bits(short).to_f32());
+        }
+        let rounded = |x: f32| match dtype {
+            Dtype::F16 => f16::from_f32(x).to_f32(),
+            _ => bf16::from_f32(x).to_f32(),
         };
-        let round = |x| match dtype {
-            Dtype::F16 => f16::from_f32(x).to_bits(),
-            _ => bf16::from_f32(x).to_bits(),
+        if let Some(place) = wide.iter().position(|x| !rounded(*x).is_finite()) {
+            let value = format!("{} in that of cluster {}", wide[place], place / self.width);
+            let allowed = format!("finite as {}, the type of the weights", dtype.name());
+            return Err(Error::out_of_range("centroids", value, allowed));
+        }
+        let bits = |x: &f32| match dtype {
+            Dtype::F16 => f16::from_f32(*x).to_bits(),
+            _ => bf16::from_f32(*x).to_bits(),
         };
-        Ok(wide.into_iter().map(round).collect())
+        memory::collected(RESOURCE, wide.iter().map(bits))
     }
 
     /// The length of a list of a probed set.

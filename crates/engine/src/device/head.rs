@@ -67,12 +67,12 @@ impl<'w> DeviceHead<'w> {
     /// [`Clustered`](gumball_head::Clustered) head on the host, bit for bit. The weights stay in the order of
     /// ids, so they may be an embedding's.
     ///
-    /// Each row computes its own clusters, however many rows a step has: `most_rows` of the options plays no
-    /// part.
+    /// So it does however many rows a step has: `most_rows` of the options plays no part.
     ///
     /// # Errors
     /// - [`Error::Length`] if the clusters are of another vocabulary or width.
-    /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, or a special id is not in the vocabulary.
+    /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, a special id is not in the vocabulary, or
+    ///   the head is fast and a centroid is not finite in the type of the weights.
     /// - [`Error::Conflict`] if the head has a screen or clusters.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_clusters(self, clusters: &Clusters, options: &ClusteredOptions) -> Result<Self> {
@@ -107,11 +107,12 @@ impl<'w> DeviceHead<'w> {
     /// Tokens are then the device's, the same in any batch; the exact head and another device may draw
     /// others.
     ///
-    /// Hidden states of another type are rounded to the weights' type. Of up to 64 rows, the weights of the
-    /// ids that any of them probes are read once for all; of more, all weights.
+    /// Hidden states and centroids of another type are rounded to the weights' type. With clusters a step of up
+    /// to 64 rows reads once the weights of all ids that any row probes, a larger one all weights.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
+    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply, and for a centroid that
+    ///   is not finite in the type of the weights.
     /// - [`Error::Conflict`] if the head is fast, or has a screen, whose logits are the exact head's.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(self) -> Result<Self> {

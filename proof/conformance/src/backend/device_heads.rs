@@ -102,6 +102,15 @@ impl Pooled {
             None => exact(place, case, case.rows())?,
         };
         let head = head.fast()?;
+        if clusters.is_some() {
+            // Steps before, one of padding alone and one beside padding, leave nothing for the next.
+            let request = Case::of(&vec![0.0; case.vocab()], params.clone());
+            let states = States::of(place, case, &(0..case.rows()).collect::<Vec<_>>())?;
+            for every in [usize::MAX, 2] {
+                let cases: Vec<_> = (1..=case.rows()).map(|row| (row % every == 0).then_some(&request)).collect();
+                self.step_hidden(&head, &states, &cases)?;
+            }
+        }
         let (seen, logits) = self.step_all(place, &head, case, params)?;
         for (seen, logits) in seen.into_iter().zip(logits.chunks(case.vocab())) {
             let expected = Oracle.sample(&Case::of(logits, params.clone()))?;
