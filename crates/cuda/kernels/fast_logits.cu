@@ -42,8 +42,8 @@ struct FastLogits {
         return *args.listed_count;
     }
     DEVICE_MEMBER u32 id_at(u32 i) const { return args.listed_ids == nullptr ? i : args.listed_ids[i]; }
-    // The places of a lane's ids are `first` and `first + 8`; a place that is not below `end` has no id. Where PROBED the
-    // ids and their clusters, which are loaded once.
+    // The places of a lane's ids are `first` and `first + 8`; a place that is not below `end` has no id. Where PROBED
+    // the ids and their clusters, which are loaded once.
     struct Ids {
         u32 first, end;
         u32 id_0, id_1, cluster_0, cluster_1;

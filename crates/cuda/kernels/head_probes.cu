@@ -13,8 +13,8 @@
 // Requires   head_logits before, or fast_logits, with centroids as its weights; before `list_probed` head_probes.
 //            head_states has cleared listed_count and the bitmap of any row's clusters
 //
-// An id may be listed twice in `contenders`, if it is special and in a probed cluster. Its logit is then computed twice,
-// to the same bits.
+// An id may be listed twice in `contenders`, if it is special and in a probed cluster. Its logit is then computed
+// twice, to the same bits.
 
 #include "block/kth_largest.cuh"
 #include "math/kind.cuh"

@@ -21,10 +21,10 @@ shared! {
         LIST_PROBED_THREADS: u32 = 128;
         LISTED_LOGITS_THREADS: u32 = 256;
 
-        /// A block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds copies this many bytes of each
-        /// of its rows of weights or codes to shared memory at a time, or half as many for many columns, some
-        /// copies ahead of the products.
-        /// Longer pieces come faster from memory than short ones do.
+        /// A block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds copies this many
+        /// bytes of each of its rows of weights or codes to shared memory at a time, or half as many for many
+        /// columns, some copies ahead of the products. Longer pieces come faster from memory than short ones
+        /// do.
         HEAD_STAGE_BYTES: u32 = 256;
 
         /// The hidden states that head_logits multiplies at once, and the ids of two lanes: in `_few` and in
@@ -35,10 +35,10 @@ shared! {
         HEAD_MANY_IDS: u32 = 2;
         HEAD_MANY_THREADS: u32 = 384;
 
-        /// A block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds: HEAD_COPY_WARPS warps copy to
-        /// shared memory, and up to HEAD_PRODUCT_WARPS warps, as many as the launch has besides, multiply
-        /// HEAD_WARP_IDS ids each, or twice as many; in probed_logits four. There are at most
-        /// HEAD_MOST_STAGES stages.
+        /// A block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds: HEAD_COPY_WARPS
+        /// warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as many as the launch has
+        /// besides, multiply HEAD_WARP_IDS ids each, or twice as many; in probed_logits four. There are at
+        /// most HEAD_MOST_STAGES stages.
         HEAD_QUEUE_THREADS: u32 = 512;
         HEAD_COPY_WARPS: u32 = 4;
         HEAD_PRODUCT_WARPS: u32 = 12;
@@ -218,8 +218,9 @@ shared! {
         /// `[groups of MATRIX_GROUP_COLUMNS rows, pieces, MATRIX_GROUP_COLUMNS, bytes of a piece]`: hidden
         /// states in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
-        /// The most ids that a block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds has at a time,
-        /// a multiple of the ids of a warp, or of a warpgroup, and the stages in its shared memory.
+        /// The most ids that a block of head_logits, probed_logits, fast_logits, fast_probed or head_bounds
+        /// has at a time, a multiple of the ids of a warp, or of a warpgroup, and the stages in its shared
+        /// memory.
         queue_ids: u32;
         queue_stages: u32;
         /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the

@@ -210,8 +210,8 @@ impl<'w> Head<'w> {
     /// weights first.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply, and for a centroid that
-    ///   is not finite in the type of the weights.
+    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply, and for a centroid
+    ///   that is not finite in the type of the weights.
     /// - [`Error::Conflict`] if the head is fast, or has a screen, whose logits are those of H1.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(mut self) -> Result<Self> {
@@ -248,9 +248,9 @@ impl<'w> Head<'w> {
         Ok(self)
     }
 
-    /// Adds clusters, which are copied to the device. Then each row has the logits of its probed set, and -inf
-    /// elsewhere (H7, H8, of a fast head H10), however many rows a step has. The weights stay in the order of
-    /// ids.
+    /// Adds clusters, which are copied to the device. Then each row has the logits of its probed set, and
+    /// -inf elsewhere (H7, H8, of a fast head H10), however many rows a step has. The weights stay in the
+    /// order of ids.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one centroid of the head's width for each cluster.
@@ -291,8 +291,16 @@ impl<'w> Head<'w> {
     /// Refuses to make a head of another kind of one that is of one of these kinds already.
     fn refuse_kinds(&self, parameter: &'static str, others: &[&'static str]) -> Result<()> {
         let kinds = [
-            (FAST, self.short_states.is_some(), "tensor cores add in another order than H1; make another head"),
-            (SCREEN, self.screen.is_some(), "a screen decides as the exact head would; make a head without one"),
+            (
+                FAST,
+                self.short_states.is_some(),
+                "tensor cores add in another order than H1; make another head",
+            ),
+            (
+                SCREEN,
+                self.screen.is_some(),
+                "a screen decides as the exact head would; make a head without one",
+            ),
             (
                 CLUSTERS,
                 self.clusters.is_some(),

@@ -107,12 +107,12 @@ impl<'w> DeviceHead<'w> {
     /// Tokens are then the device's, the same in any batch; the exact head and another device may draw
     /// others.
     ///
-    /// Hidden states and centroids of another type are rounded to the weights' type. With clusters a step of up
-    /// to 64 rows reads once the weights of all ids that any row probes, a larger one all weights.
+    /// Hidden states and centroids of another type are rounded to the weights' type. With clusters a step of
+    /// up to 64 rows reads once the weights of all ids that any row probes, a larger one all weights.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply, and for a centroid that
-    ///   is not finite in the type of the weights.
+    /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply, and for a centroid
+    ///   that is not finite in the type of the weights.
     /// - [`Error::Conflict`] if the head is fast, or has a screen, whose logits are the exact head's.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(self) -> Result<Self> {

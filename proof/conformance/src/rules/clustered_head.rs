@@ -221,8 +221,9 @@ fn edits_and_masks_act_within_the_probed_set(check: &Check<'_>) {
 }
 
 fn a_fast_clustered_head_has_the_logits_of_the_fast_one_in_any_batch(check: &Check<'_>) {
-    // Around the ids of a warp and of a block, rows of weights that are aligned to 16 bytes and that are not, and on
-    // a GPU of 132 multiprocessors two sets of ids a block. The last number: one in how many clusters is probed.
+    // Around the ids of a warp and of a block, rows of weights that are aligned to 16 bytes and that are not,
+    // and on a GPU of 132 multiprocessors two sets of ids a block. The last number: one in how many clusters
+    // is probed.
     let shapes = [
         (1, 1, 1, Dtype::Bf16, 1),
         (33, 33, 7, Dtype::F16, 9),
