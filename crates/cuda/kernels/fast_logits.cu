@@ -42,44 +42,57 @@ struct FastLogits {
         return *args.listed_count;
     }
     DEVICE_MEMBER u32 id_at(u32 i) const { return args.listed_ids == nullptr ? i : args.listed_ids[i]; }
-    // The places of a lane's ids are `first` and `first + 8`; a place that is not below `end` has no id. Where PROBED
-    // the ids and their clusters, which are loaded once.
+    // The places of a lane's ids are `first` and `first + 8`; a place that is not below `end` has no id.
     struct Ids {
         u32 first, end;
-        u32 id_0, id_1, cluster_0, cluster_1;
 
         DEVICE_MEMBER bool has(u32 i) const { return first + i * 8 < end; }
-        DEVICE_MEMBER u32 id(u32 i) const { return !PROBED ? first + i * 8 : i == 0 ? id_0 : id_1; }
-        DEVICE_MEMBER u32 cluster(u32 i) const { return i == 0 ? cluster_0 : cluster_1; }
     };
-    DEVICE_MEMBER Ids ids(u32 first, u32 end) const {
-        Ids ids{first, end, 0, 0, 0, 0};
-        if constexpr (PROBED) {
-            ids.id_0 = ids.has(0) ? id_at(first) : 0;
-            ids.id_1 = ids.has(1) ? id_at(first + 8) : 0;
-            ids.cluster_0 = args.clusters_of_ids[ids.id_0];
-            ids.cluster_1 = args.clusters_of_ids[ids.id_1];
-        }
-        return ids;
-    }
+    DEVICE_MEMBER Ids ids(u32 first_id, u32 end) const { return Ids{first_id, end}; }
     template <u32 COLUMNS>
     DEVICE_MEMBER void finish(const float (&sums)[COLUMNS / 8][4], const Ids& ids, u32 first_row) const {
         const u32 vocab = args.step.vocab, t = lane_id() % 4;
-        // The logit of a sum; none if it is padding's.
-        const auto place = [&](u32 column, u32 i) INLINE -> float* {
-            const u32 id = ids.id(i / 2), row = first_row + column * 8 + 2 * t + i % 2;
-            bool is_wanted = ids.has(i / 2) && row < args.step.rows;
+        // Loaded after the products: before, they would take registers from the sums.
+        u32 id_0 = ids.first, id_1 = ids.first + 8, cluster_0 = 0, cluster_1 = 0;
+        if constexpr (PROBED) {
+            id_0 = ids.has(0) ? id_at(ids.first) : 0;
+            id_1 = ids.has(1) ? id_at(ids.first + 8) : 0;
+            cluster_0 = args.clusters_of_ids[id_0];
+            cluster_1 = args.clusters_of_ids[id_1];
+        }
+        const auto id_of = [&](u32 i) INLINE { return i / 2 == 0 ? id_0 : id_1; };
+        const auto row_of = [&](u32 column, u32 i) INLINE { return first_row + column * 8 + 2 * t + i % 2; };
+        // Whether the i-th sum of a column is a logit: of no padding, and of the row's probed set.
+        const auto is_wanted = [&](u32 column, u32 i) INLINE {
+            const u32 row = row_of(column, i);
+            const bool is_logit = ids.has(i / 2) && row < args.step.rows;
             if constexpr (PROBED) {
-                is_wanted = is_wanted && is_probed(probed_by_row(args, row), ids.cluster(i / 2));
+                return is_logit && is_probed(probed_by_row(args, row), i / 2 == 0 ? cluster_0 : cluster_1);
             }
-            return is_wanted ? args.logits + (u64)row * vocab + id : nullptr;
+            return is_logit;
         };
+        // Found before for probed sets, a bit for each sum: the addresses of bitmaps leave no registers for sums.
+        constexpr u32 SUMS = COLUMNS / 2, WORD_SUMS = SUMS < 32 ? SUMS : 32;
+        u32 wanted[SUMS / WORD_SUMS] = {};
+        if constexpr (PROBED) {
+#pragma unroll
+            for (u32 word = 0; word < SUMS / WORD_SUMS; word++) {
+#pragma unroll 4
+                for (u32 bit = 0; bit < WORD_SUMS; bit++) {
+                    const u32 sum = word * 32 + bit;
+                    wanted[word] |= (u32)is_wanted(sum / 4, sum % 4) << bit;
+                }
+            }
+        }
+        const auto place = [&](u32 column, u32 i)
+                               INLINE { return args.logits + (u64)row_of(column, i) * vocab + id_of(i); };
 #pragma unroll
         for (u32 column = 0; column < COLUMNS / 8; column++) {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                if (float* logit = place(column, i)) {
-                    *logit = uncapped_logit(args, sums[column][i], ids.id(i / 2));
+                const u32 sum = column * 4 + i;
+                if (PROBED ? wanted[sum / 32] >> sum % 32 & 1 : is_wanted(column, i)) {
+                    *place(column, i) = uncapped_logit(args, sums[column][i], id_of(i));
                 }
             }
         }
@@ -87,8 +100,9 @@ struct FastLogits {
         if (args.softcap > 0.0f) {
 #pragma unroll 1
             for (u32 i = 0; i < COLUMNS / 2; i++) {
-                if (float* logit = place(i / 4, i % 4)) {
-                    *logit = softcapped(*logit, args.softcap);
+                if (is_wanted(i / 4, i % 4)) {
+                    float& logit = *place(i / 4, i % 4);
+                    logit = softcapped(logit, args.softcap);
                 }
             }
         }

@@ -103,11 +103,12 @@ impl Pooled {
         };
         let head = head.fast()?;
         if clusters.is_some() {
-            // Steps before, whose rows are padding but for the last, or every other one, leave nothing behind.
+            // Steps before, whose rows are padding but for the last, or every other one, leave nothing
+            // behind.
             let request = Case::of(&vec![0.0; case.vocab()], params.clone());
             let states = States::of(place, case, &(0..case.rows()).collect::<Vec<_>>())?;
             for every in [case.rows(), 2] {
-                let is_left = |row: usize| row % every == 0 || row == case.rows();
+                let is_left = |row: usize| row.is_multiple_of(every) || row == case.rows();
                 let cases: Vec<_> = (1..=case.rows()).map(|row| is_left(row).then_some(&request)).collect();
                 self.step_hidden(&head, &states, &cases)?;
             }
