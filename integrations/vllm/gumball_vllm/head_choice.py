@@ -18,7 +18,7 @@ __all__ = ["HEAD", "AnyHead", "chosen_head", "refuse_head", "refuse_without_logi
 AnyHead = Head | DeviceHead
 
 HEAD = "GUMBALL_VLLM_HEAD"
-"""The environment variable that names the kind of head, and what else its constructor is told: `auto`, or `clustered,fast,file=clusters.safetensors,probes=256`."""
+"""The environment variable that names the kind of head, and after it arguments of the head's constructor: `auto`, or `clustered,fast,file=clusters.safetensors,probes=256`."""
 
 # Kinds, and what the variable may tell each.
 _KINDS = {"auto": ("file", "screen"), "clustered": ("file", "probes", "fast"), "fast": ()}

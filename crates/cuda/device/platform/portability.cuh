@@ -134,7 +134,7 @@ DEVICE void cp_async(void* to, const void* from) {
                  : "memory");
 }
 
-// The same; zeros unless the bytes are there.
+// Starts the same copy if `are_there`. Otherwise 16 zeros are stored, and nothing is read.
 DEVICE void cp_async(void* to, const void* from, bool are_there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned int)__cvta_generic_to_shared(to)),
                  "l"(from), "r"(are_there ? 16 : 0)

@@ -58,15 +58,17 @@ pub(crate) unsafe fn enqueue(
         // SAFETY: as above.
         unsafe { Launch::dependent(kernel, grid).enqueue(runtime, argument) }
     };
+    let exact = |weights: Dtype, head: &abi::HeadStep| {
+        let (size, shape, grid) =
+            tuning::head_logits(limits, (rows, head.step.vocab as usize), weights.bytes());
+        then(HEAD_LOGITS.sized(size, Kind::Logits, weights), grid, &with_shape(head, shape))
+    };
     let fast = |family: Family, head: &abi::HeadStep| {
         let kernel = family.of_short(weights).expect("no head with weights of f32 is fast");
         let aligned = head.flags & head_flags::ALIGNED != 0;
         let (shape, grid) = tuning::matrix_product(limits, (rows, head.step.vocab as usize), aligned);
         then(kernel, grid, &with_shape(head, shape))
     };
-    if is_fast && centroids.is_none() {
-        return fast(FAST_LOGITS, head);
-    }
     if let Some(centroids) = centroids {
         // Scores are the logits of a head whose weights are the centroids.
         let step = abi::Step { vocab: head.clusters, ..head.step };
@@ -82,19 +84,22 @@ pub(crate) unsafe fn enqueue(
         };
         if is_fast {
             fast(FAST_LOGITS, &scores)?;
-            then(HEAD_PROBES.kernel(), tuning::head_probes(rows), head)?;
-            if head.listed_ids != 0 {
-                then(LIST_PROBED.kernel(), tuning::list_probed(tiles), head)?;
-            }
+        } else {
+            exact(centroids.dtype, &scores)?;
+        }
+        then(HEAD_PROBES.kernel(), tuning::head_probes(rows), head)?;
+        if head.listed_ids != 0 {
+            then(LIST_PROBED.kernel(), tuning::list_probed(tiles), head)?;
+        }
+        if is_fast {
             return fast(FAST_PROBED, head);
         }
-        let (size, shape, grid) =
-            tuning::head_logits(limits, (rows, head.clusters as usize), centroids.dtype.bytes());
-        then(HEAD_LOGITS.sized(size, Kind::Logits, centroids.dtype), grid, &with_shape(&scores, shape))?;
-        then(HEAD_PROBES.kernel(), tuning::head_probes(rows), head)?;
         let listed = head.most_contenders as usize;
         let (shape, grid) = tuning::probed_logits(limits, listed, weights.bytes());
         return then(PROBED_LOGITS.of(Kind::Logits, weights), grid, &with_shape(head, shape));
+    }
+    if is_fast {
+        return fast(FAST_LOGITS, head);
     }
     for first in (0..rows).step_by(SCREENED_STATES).filter(|_| is_screened) {
         let group = screened_rows(head, first);
@@ -105,8 +110,7 @@ pub(crate) unsafe fn enqueue(
         then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, count), &group)?;
         then(LISTED_LOGITS.of(Kind::Logits, weights), tuning::listed_logits(limits), &group)?;
     }
-    let (size, shape, grid) = tuning::head_logits(limits, (rows, vocab), weights.bytes());
-    then(HEAD_LOGITS.sized(size, Kind::Logits, weights), grid, &with_shape(head, shape))
+    exact(weights, head)
 }
 
 /// Returns the argument of a screen's kernels for the rows from `first` on, as many as they take at once. All

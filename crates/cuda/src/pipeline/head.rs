@@ -212,7 +212,7 @@ impl<'w> Head<'w> {
     /// # Errors
     /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply, and for a centroid
     ///   that is not finite in the type of the weights.
-    /// - [`Error::Conflict`] if the head is fast, or has a screen, whose logits are those of H1.
+    /// - [`Error::Conflict`] if the head is fast, or has a screen, which needs the logits of H1.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(mut self) -> Result<Self> {
         if self.weights.dtype == Dtype::F32 {

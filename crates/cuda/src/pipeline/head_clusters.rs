@@ -138,20 +138,16 @@ impl Clusters {
             self.centroids.read(0, &mut short)?;
             wide.iter_mut().zip(short).for_each(|(x, short)| *x = bf16::from_bits(short).to_f32());
         }
-        let rounded = |x: f32| match dtype {
-            Dtype::F16 => f16::from_f32(x).to_f32(),
-            _ => bf16::from_f32(x).to_f32(),
+        let round = |x: f32| match dtype {
+            Dtype::F16 => (f16::from_f32(x).to_bits(), f16::from_f32(x).is_finite()),
+            _ => (bf16::from_f32(x).to_bits(), bf16::from_f32(x).is_finite()),
         };
-        if let Some(place) = wide.iter().position(|x| !rounded(*x).is_finite()) {
+        if let Some(place) = wide.iter().position(|x| !round(*x).1) {
             let value = format!("{} in that of cluster {}", wide[place], place / self.width);
             let allowed = format!("finite as {}, the type of the weights", dtype.name());
             return Err(Error::out_of_range("centroids", value, allowed));
         }
-        let bits = |x: &f32| match dtype {
-            Dtype::F16 => f16::from_f32(*x).to_bits(),
-            _ => bf16::from_f32(*x).to_bits(),
-        };
-        memory::collected(RESOURCE, wide.iter().map(bits))
+        memory::collected(RESOURCE, wide.iter().map(|x| round(*x).0))
     }
 
     /// The length of a list of a probed set.

@@ -65,6 +65,21 @@ impl Pooled {
         })
     }
 
+    /// Steps the hidden states of a case, each by the same request; those that `asks` is not true of are
+    /// padding.
+    fn step_some(
+        &self,
+        place: &Place,
+        head: &DeviceHead<'_>,
+        (case, params): (&HeadCase, &SamplingParams),
+        asks: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Option<Observed>>> {
+        let request = Case::of(&vec![0.0; case.vocab()], params.clone());
+        let states = States::of(place, case, &(0..case.rows()).collect::<Vec<_>>())?;
+        let cases: Vec<_> = (0..case.rows()).map(|row| asks(row).then_some(&request)).collect();
+        self.step_hidden(head, &states, &cases)
+    }
+
     /// Steps all hidden states of a case, each by the same request, and reads the logits of the head.
     fn step_all(
         &self,
@@ -73,9 +88,7 @@ impl Pooled {
         case: &HeadCase,
         params: &SamplingParams,
     ) -> Result<(Vec<Observed>, Vec<f32>)> {
-        let request = Case::of(&vec![0.0; case.vocab()], params.clone());
-        let states = States::of(place, case, &(0..case.rows()).collect::<Vec<_>>())?;
-        let seen = self.step_hidden(head, &states, &vec![Some(&request); case.rows()])?;
+        let seen = self.step_some(place, head, (case, params), |_| true)?;
         let mut logits = vec![0.0f32; case.rows() * case.vocab()];
         head.read_logits(&mut logits)?;
         Ok((seen.into_iter().flatten().collect(), logits))
@@ -103,15 +116,10 @@ impl Pooled {
         };
         let head = head.fast()?;
         if clusters.is_some() {
-            // Steps before, whose rows are padding but for the last, or every other one, leave nothing
-            // behind.
-            let request = Case::of(&vec![0.0; case.vocab()], params.clone());
-            let states = States::of(place, case, &(0..case.rows()).collect::<Vec<_>>())?;
-            for every in [case.rows(), 2] {
-                let is_left = |row: usize| row.is_multiple_of(every) || row == case.rows();
-                let cases: Vec<_> = (1..=case.rows()).map(|row| is_left(row).then_some(&request)).collect();
-                self.step_hidden(&head, &states, &cases)?;
-            }
+            // What a step probes must not reach the next one: in the first step all rows except the last are
+            // padding, in the second every other row is.
+            self.step_some(place, &head, (case, params), |row| row + 1 == case.rows())?;
+            self.step_some(place, &head, (case, params), |row| row.is_multiple_of(2))?;
         }
         let (seen, logits) = self.step_all(place, &head, case, params)?;
         for (seen, logits) in seen.into_iter().zip(logits.chunks(case.vocab())) {
