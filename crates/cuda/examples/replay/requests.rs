@@ -123,6 +123,7 @@ fn others(vocab: usize) -> Vec<Request> {
     let masked = |request| Request { masked: true, ..request };
     let mut all = vec![
         request("plain-t1", any()),
+        masked(request("plain-masked", any())),
         request("top-k-top-p-t1", SamplingParams { top_k: 50, top_p: 0.9, ..any() }),
         request("top-p-95", top_p.clone()),
         request("top-k-300-top-p", SamplingParams { top_k: 300, top_p: 0.97, ..any() }),

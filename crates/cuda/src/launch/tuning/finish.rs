@@ -17,9 +17,8 @@ use crate::programs::kernels::{
 };
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// The threads of a block from two rows per multiprocessor on, where blocks wait for each other; and those of
-/// `CandidatesLogprob` and `CandidatesKept`, whose threads need more registers, so that fewer blocks fit a
-/// multiprocessor.
+/// The threads of a block of many rows, where blocks wait for each other; and those of `CandidatesLogprob`
+/// and `CandidatesKept`, of which two blocks then fit a multiprocessor's registers.
 const THREADS_OF_MANY_ROWS: usize = 256;
 const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 
@@ -61,21 +60,28 @@ pub(crate) fn finish_step(
 /// they are bound by latency: at least 256, or `threads_per_row` where a list takes reads of tiles, and at
 /// most twice `threads_per_row`. `CandidatesLogprob` and `CandidatesKept` get one more warp, which draws
 /// while the others compute logprobs; their blocks have fewer threads, because each needs more registers. The
-/// candidate kernels take one block per multiprocessor there, because two on one take longer. From two rows
-/// per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`. In all other cases a block has
-/// `threads_per_row` threads. `Simple` has several blocks for each of few rows.
+/// candidate kernels take one block per multiprocessor there, because two on one take longer. Rows are many
+/// from two per multiprocessor on; of these two variants, whose larger blocks would have a multiprocessor
+/// each and take turns, from 7 / 4 on, or from one on where their rows report logprobs and no nucleus is
+/// long. In all other cases a block has `threads_per_row` threads. `Simple` has several blocks for each of
+/// few rows.
 pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
     let with_logprob = matches!(needs.variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
-    let threads = if rows >= 2 * multiprocessors {
-        let many = if with_logprob { THREADS_OF_MANY_ROWS_WITH_LOGPROB } else { THREADS_OF_MANY_ROWS };
-        threads_per_row.min(many)
-    } else if needs.variant < Variant::General && rows <= multiprocessors {
+    let reports_logprobs = needs.variant == Variant::CandidatesLogprob && needs.sums && !needs.long_nucleus;
+    let (many_rows, threads_of_many_rows) = match with_logprob {
+        true if reports_logprobs => (multiprocessors + 1, THREADS_OF_MANY_ROWS_WITH_LOGPROB),
+        true => (multiprocessors * 7 / 4, THREADS_OF_MANY_ROWS_WITH_LOGPROB),
+        false => (2 * multiprocessors, THREADS_OF_MANY_ROWS),
+    };
+    let threads = if needs.variant < Variant::General && rows <= multiprocessors {
         let drawing = if with_logprob { WARP } else { 0 };
         let most = if with_logprob { FINISH_CANDIDATES_LOGPROB_THREADS } else { FINISH_CANDIDATES_THREADS };
         let most = (most as usize).min(2 * threads_per_row);
         let least = if needs.variant.has_list() { threads_per_row } else { THREADS_OF_MANY_ROWS };
         (tiles.next_multiple_of(WARP) + drawing).clamp(least.min(threads_per_row), most)
+    } else if rows >= many_rows {
+        threads_per_row.min(threads_of_many_rows)
     } else {
         threads_per_row
     };
@@ -154,9 +160,17 @@ mod tests {
         }
         for variant in Variant::ALL {
             let with_logprob = matches!(variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
-            let many = if with_logprob { 320 } else { 256 };
-            assert_eq!([133, 263, 264, 600].map(|rows| threads(rows, 594, variant)), [512, 512, many, many]);
+            let [some, many] = if with_logprob { [320, 320] } else { [512, 256] };
+            let of_rows = [133, 230, 231, 263, 264, 600].map(|rows| threads(rows, 594, variant));
+            assert_eq!(of_rows, [512, 512, some, some, many, many]);
         }
+        let with_sums = |long_nucleus| {
+            let variant = Variant::CandidatesLogprob;
+            let needs = StepFeatures { sums: true, long_nucleus, variant, ..StepFeatures::NONE };
+            [132, 133, 230, 231].map(|rows| finish(&H200, rows, 594, needs).threads)
+        };
+        assert_eq!(with_sums(false), [640, 320, 320, 320]);
+        assert_eq!(with_sums(true), [640, 512, 512, 320]);
     }
 
     #[test]
