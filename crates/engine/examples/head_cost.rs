@@ -3,9 +3,10 @@
 //! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of
 //! rows, and compares the tokens with those of the exact head: a certified head's must be the same, those of
 //! others are counted. `HEAD_KINDS` names the heads, if not all of
-//! `exact,certified,fast,clustered,clustered_f32,fast_clustered`. The clustered ones probe 256 clusters of 19
-//! ids, with centroids in bf16, those of `clustered_f32` in f32; clusters are neighbouring ids, whatever
-//! their weights, so these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the
+//! `exact,certified,fast,clustered,clustered_f32,fast_clustered,clustered_apart,fast_clustered_apart`. The
+//! clustered ones probe 256 clusters of 19 ids, with centroids in bf16, those of `clustered_f32` in f32.
+//! Clusters are neighbouring ids, and those of names in `_apart` are ids far apart, whatever their weights,
+//! so these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the
 //! environment variable `HEAD_DECAY` the i-th element of weights and hidden states has the deviation
 //! i^-decay, as the spectra of real heads fall. Hidden states have the length at which logits deviate by 3
 //! from their mean.
@@ -60,13 +61,20 @@ impl Normal {
 const CAPACITY: usize = 19;
 const PROBES: usize = 256;
 
-/// Makes clusters of neighbouring ids whose centroids are their first rows, or a little longer so that bf16
-/// does not hold them.
-fn clusters(weights: &[bf16], width: usize, is_short: bool) -> Outcome<Clusters> {
-    let longer = if is_short { 1.0 } else { 1.0001 };
-    let first_rows = weights.chunks(width).step_by(CAPACITY);
+/// Makes the clusters of a head of this name: their centroids are the rows of their first ids, or a little
+/// longer so that bf16 does not hold them.
+fn clusters(weights: &[bf16], width: usize, name: &str) -> Outcome<Clusters> {
+    let vocab = weights.len() / width;
+    let longer = if name == "clustered_f32" { 1.0001 } else { 1.0 };
+    let members: Vec<u32> = if name.ends_with("_apart") {
+        let apart = vocab.div_ceil(CAPACITY);
+        (0..apart).flat_map(|first| (first..vocab).step_by(apart)).map(|id| id as u32).collect()
+    } else {
+        (0..vocab as u32).collect()
+    };
+    let first_rows = members.iter().step_by(CAPACITY).map(|id| &weights[*id as usize * width..][..width]);
     let centroids = first_rows.flat_map(|row| row.iter().map(|w| w.to_f32() * longer)).collect();
-    Ok(Clusters::with_short_last((0..(weights.len() / width) as u32).collect(), CAPACITY, centroids, width)?)
+    Ok(Clusters::with_short_last(members, CAPACITY, centroids, width)?)
 }
 
 fn requests() -> Vec<(&'static str, Vec<SamplingParams>)> {
@@ -134,6 +142,8 @@ fn main() -> Outcome<()> {
         ("clustered", Head::Exact(&exact)),
         ("clustered_f32", Head::Exact(&exact)),
         ("fast_clustered", Head::Exact(&exact)),
+        ("clustered_apart", Head::Exact(&exact)),
+        ("fast_clustered_apart", Head::Exact(&exact)),
     ];
     let asked = std::env::var("HEAD_KINDS").unwrap_or_default();
     for (name, head) in
@@ -142,13 +152,12 @@ fn main() -> Outcome<()> {
         let head = DeviceHead::new(&device, head, most)?;
         let probes = PROBES.min(vocab.div_ceil(CAPACITY));
         let options = ClusteredOptions { probes: Some(probes), ..ClusteredOptions::default() };
-        let head = match name {
-            "fast" => head.fast()?,
-            "clustered" => head.with_clusters(&clusters(&weights, width, true)?, &options)?,
-            "fast_clustered" => head.with_clusters(&clusters(&weights, width, true)?, &options)?.fast()?,
-            "clustered_f32" => head.with_clusters(&clusters(&weights, width, false)?, &options)?,
-            _ => head,
+        let head = if name.contains("clustered") {
+            head.with_clusters(&clusters(&weights, width, name)?, &options)?
+        } else {
+            head
         };
+        let head = if name.starts_with("fast") { head.fast()? } else { head };
         for (request, params) in requests() {
             for rows in &rows_of {
                 let place = Place::device(device.clone(), most);

@@ -93,7 +93,7 @@ def measure_drafts(programs, vocab, shape, tasks, rows, record, budget, folder):
     named = ",".join(name for name, judged in map(drafts.split, tasks) if judged == shape)
     counts = [count for count in rows if count * shape.nodes <= plan.MOST_VERIFIED]
     which = ["--drafts", str(shape.count), *(["--tree"] if shape.is_tree else []), "--only", named, "--type", "f32"]
-    for rule in ([], ["--rejection"]):
+    for rule in ([], ["--judged", "rejection"]):
         more = [*rule, "--like", "model", "--write-rows", folder]
         measure_ours(programs.step, [*which, *more, str(vocab), ",".join(map(str, counts))], record, budget)
 

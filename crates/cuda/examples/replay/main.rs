@@ -12,7 +12,7 @@
 //! | `--drafts 3,5` | times verifications of 3 drafts a request, then of 5, beside steps over as many rows; ROWS are then numbers of requests |
 //! | `--tree` | with `--drafts`: the drafts of a request are a binary tree, not a chain |
 //! | `--kept` | the steps write the kept sets, too |
-//! | `--rejection` | with `--drafts`: judges them by probabilities |
+//! | `--judged rejection` | with `--drafts`: judges them by probabilities, or with `block` as whole chains |
 //! | `--json` | prints what `proof/bench/gpu` reads, including eager steps, instead of a table |
 //! | `--graphs` | with `--json`: no eager steps |
 //! | `--write-rows FOLDER` | writes the distinct rows of each family to a file there, as f32, before it times them |
@@ -38,6 +38,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gumball_cuda::{Cache, Dtype, Gpu, Kernel, Rows, Runtime};
+use gumball_spec::verify::by_probabilities::Judgement;
 
 use requests::{Group, Request, by_default, requests};
 use rows::{COLD_BYTES, DISTINCT, LIKES, Like, Pool};
@@ -64,7 +65,7 @@ struct Asked {
     /// The numbers of drafts whose verification is timed.
     drafts: Vec<usize>,
     tree: bool,
-    rejection: bool,
+    judged: Option<Judgement>,
     kept: bool,
     write_rows: Option<PathBuf>,
 }
@@ -80,7 +81,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         eager: true,
         drafts: Vec::new(),
         tree: false,
-        rejection: false,
+        judged: None,
         kept: false,
         write_rows: None,
     };
@@ -96,7 +97,13 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             "--graphs" => asked.eager = false,
             "--worst" => asked.report = Report::Worst,
             "--tree" => asked.tree = true,
-            "--rejection" => asked.rejection = true,
+            "--judged" => {
+                asked.judged = match arguments.next().as_deref() {
+                    Some("rejection") => Some(Judgement::Rejection),
+                    Some("block") => Some(Judgement::Block),
+                    _ => return Err("--judged takes rejection or block".into()),
+                }
+            }
             "--kept" => asked.kept = true,
             "--drafts" => {
                 let counts = arguments.next().ok_or("--drafts takes numbers of drafts")?;
@@ -150,7 +157,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let asked = asked()?;
     let gpu = Arc::new(Gpu::new(0, &Cache::user())?);
     println!("{}", gpu.name());
-    if asked.report == Report::Table {
+    if asked.only.is_none() && asked.report == Report::Table {
         for (kernel, name) in Kernel::all() {
             let (registers, local) = gpu.resources(kernel)?;
             println!("{name:22} {registers:3} registers, {local} bytes of local memory");

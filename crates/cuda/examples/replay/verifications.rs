@@ -3,8 +3,8 @@
 //! `--drafts N,..` gives each request a chain of N drafts, `--tree` a binary tree of them. A verification
 //! draws a token from each of a request's N + 1 rows, as a step over these rows does, and runs one small
 //! kernel before and one after it. It is timed twice: with drafts of which the walk accepts none, and with
-//! chains of which it accepts all. `--rejection` judges the drafts by probabilities, for which no chain is
-//! known beforehand that is accepted.
+//! chains of which it accepts all. `--judged` judges the drafts by probabilities, for which no chain is known
+//! beforehand that is accepted.
 //!
 //! With `--json` it prints what `proof/bench/gpu` reads. A task is then named after request and drafts, as
 //! `verify-plain-chain-3`, and `rows` is the number of requests.
@@ -46,7 +46,7 @@ impl Shape {
 pub fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), Box<dyn Error>> {
     let runtime: Arc<dyn Runtime> = Arc::clone(gpu) as Arc<dyn Runtime>;
     let rows = like.rows(vocab, DISTINCT);
-    let rule = if asked.rejection { DraftRule::Judged(Judgement::Rejection) } else { DraftRule::Coupled };
+    let rule = asked.judged.map_or(DraftRule::Coupled, DraftRule::Judged);
     let chosen: Vec<Request> =
         requests(vocab).into_iter().filter(|request| asked.takes(request, like)).collect();
     if let Some(folder) = &asked.write_rows {
@@ -131,7 +131,11 @@ impl Found {
     }
 
     fn print_results(&self, request: &Request, like: Like, batches: &[Rows<'_>]) {
-        let rule = if self.shape.rule == DraftRule::Coupled { "coupled" } else { "rejection" };
+        let rule = match self.shape.rule {
+            DraftRule::Judged(Judgement::Block) => "block",
+            DraftRule::Judged(_) => "rejection",
+            _ => "coupled",
+        };
         let named = [
             ("a step over as many rows".to_owned(), Some(&self.step)),
             (format!("{rule}, no draft accepted"), Some(&self.none)),
