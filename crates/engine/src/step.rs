@@ -18,12 +18,13 @@ use crate::slots::Slots;
 use crate::stages::Stages;
 use crate::workers::blocks_of;
 
-/// About how long it takes until other threads have taken up rows; how long a race takes, besides its ids, of
-/// which it reads some in a nanosecond; and how long a list takes.
+/// About how long it takes until other threads have taken up rows.
 const AWAKE_NS: usize = 30_000;
+/// About how long a race and a list take besides their ids, and how many ids they read in a nanosecond.
 const RACE_NS: usize = 1_600;
-const IDS_A_NS: usize = 3;
-const LIST_NS: usize = 8_000;
+const RACE_IDS_A_NS: usize = 3;
+const LIST_NS: usize = 4_500;
+const LIST_IDS_A_NS: usize = 25;
 
 impl Host {
     /// Checks a step, and takes it if there are outputs for it.
@@ -80,8 +81,8 @@ impl Host {
             let prepared = sequences.admitted(*slot).prepared();
             let row_ns = match prepared.reading_with(batch.hook(row).is_some(), false) {
                 _ if prepared.is_edited() => AWAKE_NS,
-                Reading::First | Reading::Race(_) => RACE_NS + self.vocab / IDS_A_NS,
-                Reading::Top(k) if k <= MOST_LISTED => LIST_NS,
+                Reading::First | Reading::Race(_) => RACE_NS + self.vocab / RACE_IDS_A_NS,
+                Reading::Top(k) if k <= MOST_LISTED => LIST_NS + self.vocab / LIST_IDS_A_NS,
                 _ => AWAKE_NS,
             };
             left_ns = left_ns.saturating_sub(row_ns);
