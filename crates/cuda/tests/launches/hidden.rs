@@ -18,14 +18,14 @@ use crate::golden::Golden;
 fn heads(
     runtime: &Arc<dyn Runtime>,
     dtype: Dtype,
-    (vocab, width): (usize, usize),
+    (rows, vocab, width): (usize, usize, usize),
 ) -> Vec<(&'static str, Head<'static>)> {
     let (long, short) = (vec![0.0f32; vocab * width], vec![bf16::ZERO; vocab * width]);
     let exact = || match dtype {
         Dtype::F32 => {
-            Head::copied(runtime, (&long).into(), (vocab, width), None, Scaling::default(), 8).unwrap()
+            Head::copied(runtime, (&long).into(), (vocab, width), None, Scaling::default(), rows).unwrap()
         }
-        _ => Head::copied(runtime, (&short).into(), (vocab, width), None, Scaling::default(), 8).unwrap(),
+        _ => Head::copied(runtime, (&short).into(), (vocab, width), None, Scaling::default(), rows).unwrap(),
     };
     let column = vec![1.0f32; vocab];
     let screen = HeadScreen {
@@ -55,7 +55,7 @@ fn heads(
 
 pub fn add_hidden(golden: &mut Golden) {
     let (vocab, width) = (4_000, 64);
-    for (rows, dtype) in [(1, Dtype::F32), (8, Dtype::Bf16)] {
+    for (rows, dtype) in [(1, Dtype::F32), (8, Dtype::Bf16), (300, Dtype::Bf16)] {
         let mut bench = Bench::new(new_device(), rows, vocab);
         let hidden = bench.memory(dtype, rows, width);
         let hidden = Rows::of(&hidden, dtype, 0, rows, width, width).unwrap();
@@ -67,8 +67,8 @@ pub fn add_hidden(golden: &mut Golden) {
             ("verification coupled", Some(DraftRule::Coupled)),
             ("verification by rejection", Some(DraftRule::Judged(Judgement::Rejection))),
         ];
-        for (kind, head) in &heads(&bench.runtime, dtype, (vocab, width)) {
-            for (work, rule) in works.into_iter().take(if rows == 1 { 1 } else { works.len() }) {
+        for (kind, head) in &heads(&bench.runtime, dtype, (rows, vocab, width)) {
+            for (work, rule) in works.into_iter().take(if rows == 8 { works.len() } else { 1 }) {
                 let mut launches = |(name, params): (String, SamplingParams)| {
                     bench.admit(&params);
                     match rule {
