@@ -36,7 +36,7 @@ pub use sigma::moments;
 use self::goal::Goal;
 use self::search::Search;
 use crate::cut::Cut;
-use crate::mass::Mass;
+use crate::mass::{Mass, TWO_POW_43};
 use crate::measure::Pace;
 use crate::task::Task;
 
@@ -49,6 +49,8 @@ pub struct Buffers {
     pub mass: Mass,
     /// The listed tokens of a short set, in order.
     pub list: List,
+    /// The maxima of sixteenths of the row's tiles.
+    maxima: Vec<f32>,
     /// Tokens between two ends of a search.
     between: List,
     search: Search,
@@ -106,7 +108,13 @@ fn apply(
     measure: Measure,
 ) -> Given {
     let params = task.prepared.params();
-    if !matches!(filter, Filter::TopH | Filter::TopK | Filter::MinP) {
+    // Of a whole row these look at its first tokens alone, before they ask for more.
+    let takes_first = match filter {
+        Filter::TopH | Filter::TopK | Filter::MinP => true,
+        Filter::TopP => given.cut == Cut::all(reader.view.kind) && reader.maxima.len() > 1,
+        _ => false,
+    };
+    if !takes_first {
         given.list(reader, buffers);
     }
     if given.listed.as_ref().is_some_and(|range| range.is_empty() || range.end > buffers.list.keys.len()) {
@@ -237,10 +245,11 @@ impl Given {
                 nucleus = self.rough_nucleus::<true>(reader, buffers, p);
             }
         }
-        let estimate = match nucleus {
+        let (estimate, may_be_small) = match nucleus {
             Nucleus::Small(kept) => return kept,
-            Nucleus::Doubtful(mass) => Some(mass),
-            Nucleus::Long(mass) => mass,
+            Nucleus::Doubtful(mass) => (Some(mass), true),
+            // Where the bounds of the mass are known, no list reaches it.
+            Nucleus::Long(mass) => (mass, may_be_small && mass.is_none()),
         };
         // The first pivot is weighed with the whole row.
         let (whole, pivot) = self.first_pivot(reader, buffers, p, estimate);
@@ -259,11 +268,18 @@ impl Given {
             return Nucleus::Long(None);
         };
         let mut is_long = true;
+        let longest = NUCLEUS[1] as f64;
         for tokens in NUCLEUS {
             if self.list_top(reader, buffers, tokens) {
                 // Only what is not listed is in doubt.
-                let (listed, roughly) = self.listed_mass::<FINE>(reader, buffers);
+                let [listed, roughly, last_mass] = self.listed_mass::<FINE>(reader, buffers);
                 let (least, most) = rough.bounds(listed, roughly);
+                // A longer list hardly reaches the mass if its tokens do not at a third of the last one's
+                // mass.
+                let more = (longest - buffers.list.keys.len() as f64).max(0.0);
+                if listed + more * last_mass / 3.0 < f64::from(p) * least as f64 / TWO_POW_43 {
+                    break;
+                }
                 if let Some((last, mass)) = self.reach_in_list(reader, buffers, target_mass(p, least)) {
                     if mass >= target_mass(p, most) {
                         let listed = Some(0..buffers.list.keys.len());

@@ -160,21 +160,22 @@ impl Given {
         narrowing.last()
     }
 
-    /// Returns the exact mass of the listed tokens, and their rough mass, both in units of the first token's
-    /// weight. The set must be given to the mass.
-    pub fn listed_mass<const FINE: bool>(&self, reader: &Reader<'_>, buffers: &mut Buffers) -> (f64, f64) {
+    /// Returns the exact mass of the listed tokens, their rough mass, and the mass of the last one, in units
+    /// of the first token's weight. The set must be given to the mass.
+    pub fn listed_mass<const FINE: bool>(&self, reader: &Reader<'_>, buffers: &mut Buffers) -> [f64; 3] {
         let Buffers { mass, list, search: Search { weights, .. }, .. } = buffers;
         weights.clear();
         list.keys.iter().for_each(|key| weights.push(key_logit(*key), mass.maximum(tile_of(*key))));
         weights.weigh(reader.level, mass.measure());
         weights.weigh_roughly::<FINE>(reader.level, mass.measure());
-        let (mut listed, mut roughly) = (0.0, 0.0);
+        let (mut listed, mut roughly, mut last) = (0.0, 0.0, 0.0);
         for ((key, q), rough) in list.keys.iter().zip(&weights.q).zip(&weights.rough) {
             let factor = mass.factor_value(tile_of(*key));
-            listed += factor * f64::from(*q);
+            last = factor * f64::from(*q);
+            listed += last;
             roughly += factor * f64::from(*rough);
         }
-        (listed / TWO_POW_28, roughly)
+        [listed / TWO_POW_28, roughly, last / TWO_POW_28]
     }
 
     /// Returns the last key of the shortest prefix of the list that reaches a mass, if it does, and its mass.

@@ -2,7 +2,7 @@
 //!
 //! Tile maxima are tokens too: if `k` of them reach a logit, so do at least `k` tokens. So a logit
 //! that the maxima of a few more than `k` tiles reach bounds the k-th token from below, and the tokens at
-//! or above it are few.
+//! or above it are few. Where a row has fewer tiles, the maxima of sixteenths of tiles do the same.
 
 use gumball_spec::num::{from_ordered_bits, ordered_bits};
 
@@ -12,6 +12,7 @@ use super::goal::Goal;
 use super::{Buffers, Given, Reader};
 use crate::cut::Cut;
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
+use crate::tiles::EMPTY_TILE;
 
 impl Given {
     /// Returns the first `k` tokens of the set; all of it if there are no more (top-k).
@@ -55,10 +56,21 @@ impl Given {
     /// Lists at least the first `k` tokens of a prefix, in order, if few more than those do; they need not be
     /// all of the set.
     pub fn list_top(&self, reader: &Reader<'_>, buffers: &mut Buffers, k: usize) -> bool {
-        if !self.prefix || k > reader.maxima.len() || k > reader.list_limit {
+        if !self.prefix || k > reader.list_limit {
             return false;
         }
-        let Some(logit) = reached_by(reader, self.cut.low(), k) else { return false };
+        let sixteenths = reader.maxima.len() * WIDTH;
+        let maxima = if k <= reader.maxima.len() {
+            reader.maxima
+        } else if k + k / 4 <= sixteenths && 2 * k <= reader.list_limit && reader.view.parts.is_none() {
+            buffers.mass.visits += 1;
+            buffers.maxima.clear();
+            dispatch(reader.level, LaneMaxima { reader, maxima: &mut buffers.maxima });
+            &buffers.maxima
+        } else {
+            return false;
+        };
+        let Some(logit) = reached_by(reader, maxima, self.cut.low(), k) else { return false };
         buffers.list.clear();
         buffers.mass.visits += 1;
         reader.gather_top(self.cut.at_least(logit), k, reader.list_limit, &mut buffers.list);
@@ -71,9 +83,9 @@ impl Given {
     }
 }
 
-/// Returns a logit of at least `low` that the maxima of at least `k` tiles reach, and of not many more.
-fn reached_by(reader: &Reader<'_>, low: f32, k: usize) -> Option<f32> {
-    let count = |z: f32| dispatch(reader.level, CountAtLeast { maxima: reader.maxima, z });
+/// Returns a logit of at least `low` that at least `k` of a row's maxima reach, and not many more.
+fn reached_by(reader: &Reader<'_>, maxima: &[f32], low: f32, k: usize) -> Option<f32> {
+    let count = |z: f32| dispatch(reader.level, CountAtLeast { maxima, z });
     if count(low) < k {
         return None;
     }
@@ -88,10 +100,10 @@ fn reached_by(reader: &Reader<'_>, low: f32, k: usize) -> Option<f32> {
         }
         let pivot = super::search::pivot(reached, above, by_value);
         by_value = !by_value;
-        let tiles = count(from_ordered_bits(pivot));
-        if tiles >= k {
+        let reaching = count(from_ordered_bits(pivot));
+        if reaching >= k {
             reached = pivot;
-            if tiles <= k + k / 8 {
+            if reaching <= k + k / 8 {
                 break;
             }
         } else {
@@ -99,6 +111,27 @@ fn reached_by(reader: &Reader<'_>, low: f32, k: usize) -> Option<f32> {
         }
     }
     Some(from_ordered_bits(reached))
+}
+
+/// Appends the maxima of the sixteenths of each tile.
+struct LaneMaxima<'a> {
+    reader: &'a Reader<'a>,
+    maxima: &'a mut Vec<f32>,
+}
+
+impl Kernel for LaneMaxima<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (mut scratch, mut maxima) = (EMPTY_TILE, [0.0; WIDTH]);
+        for tile in 0..self.reader.maxima.len() {
+            let chunks = self.reader.view.tile(l, tile, &mut scratch).as_chunks().0;
+            let lowest = l.splat(f32::NEG_INFINITY);
+            l.store(chunks.iter().fold(lowest, |max, chunk| l.max(l.load(chunk), max)), &mut maxima);
+            self.maxima.extend_from_slice(&maxima);
+        }
+    }
 }
 
 /// How many maxima reach a logit.
