@@ -311,7 +311,21 @@ def test_mistakes_are_named() -> None:
         (lambda: call(logits.double(), ids), TypeError, "logits"),
         (lambda: call(logits, ids, temperature=-1), ValueError, "temperature is -1"),
         (lambda: call(logits, ids, temperature=torch.full((ROWS,), torch.nan)), ValueError, "temperature is NaN"),
+        (
+            lambda: call(logits, ids, temperature=torch.tensor([1.0, 2.0])),
+            ValueError,
+            r"temperature has shape \[2\], but must expand to that of the rows, \[12\]",
+        ),
         (lambda: call(logits, ids, kept=(lengths + 1, kept)), ValueError, "kept has"),
+        (
+            lambda: call(logits, ids, kept=(torch.tensor([-1, 1]), kept[:0])),
+            ValueError,
+            "kept has a row of length -1, but must have lengths of at least 0",
+        ),
+        (lambda: call(logits, ids, kept=[[1], [2], [3]]), TypeError, r"kept is a list of 3, .* \(lengths, ids\)"),
+        (lambda: call(logits, ids, kept=[lengths, kept]), TypeError, "kept is a list of 2, but must be a bitmask"),
+        (lambda: call(logits, ids, kept=([1], kept)), TypeError, r"kept\[0\] must be a tensor, not list"),
+        (lambda: gumball.torch.kept_bitmask(lengths, [1], VOCAB), TypeError, "ids must be a tensor, not list"),
         (lambda: call(logits, ids, kept=(lengths, kept + VOCAB)), ValueError, "kept holds an id outside"),
         (lambda: call(logits, ids, kept=bits_of(some_set())[:5]), ValueError, "kept has length 5"),
         (lambda: call(logits, ids, kept=some_set()), TypeError, "int32"),
@@ -363,6 +377,8 @@ def test_edited_rows_are_those_that_a_step_edits() -> None:
     torch.testing.assert_close(logits.grad, slopes.bfloat16())
     with pytest.raises(ValueError, match="logits has 1 dimensions, but must have two"):
         gumball.torch.edited(logits[0], params, ids, prompt_len=4)
+    with pytest.raises(TypeError, match="params must be SamplingParams, not dict"):
+        gumball.torch.edited(logits, {}, ids, prompt_len=4)
     with pytest.raises(ValueError, match="ids has length 16, but must have those before 12 rows from place 6 on"):
         gumball.torch.edited(logits, params, ids, prompt_len=4, start=6)
     with pytest.raises(ValueError, match="repetition_penalty is -1"):

@@ -159,6 +159,17 @@ def test_flat_names_hold_to_the_same_ranges_and_types() -> None:
     for flag in ("p_less", "bias_first", "temperature_last"):
         with pytest.raises(RefusedError, match=f"{flag} = 'false'"):
             flat_params({flag: "false"}, "the request")
+    for given, needed in (
+        ({"mirostat_mu": 5}, "mirostat_mu without mirostat_tau"),
+        ({"dynamic_temperature_min": 0.5}, "dynamic_temperature_min without dynamic_temperature_max"),
+        (
+            {"dynamic_temperature_exponent": 2},
+            "dynamic_temperature_exponent without dynamic_temperature_min and dynamic_temperature_max",
+        ),
+        ({"watermark_context": 1}, "watermark_context without watermark_key"),
+    ):
+        with pytest.raises(RefusedError, match=f"^the request has {needed}$"):
+            flat_params(given, "the request")
     with pytest.raises(RefusedError, match="do you mean 'xtc_probability'"):
         refuse_near_misses({"xtc_probabilty": 1}, "the request")
 

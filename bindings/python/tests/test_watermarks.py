@@ -135,7 +135,11 @@ def test_a_mark_without_a_key_and_judged_drafts_are_refused() -> None:
         ("{}", {"watermark_key": 22}, 22),
         ("{}", {"watermark_context": 2}, 21),
         ("{}", {"watermark": False, "watermark_key": 22}, "but also watermark_key; leave one of them out"),
-        ("{}", {"watermark": 0}, "watermark = 0, but it must be true or false"),
+        # As a server of vLLM reads true and false.
+        ("{}", {"watermark": 1}, 21),
+        ("{}", {"watermark": 0}, None),
+        ("{}", {"watermark": 2}, "watermark = 2, but it must be true or false, 1 or 0"),
+        (None, {"watermark_context": 1}, "has watermark_context without watermark_key"),
         ('{"default_enabled": false}', {}, None),
         ('{"default_enabled": false}', {"watermark": True}, 21),
         ('{"default_enabled": false, "enforce_all": true}', {}, 21),

@@ -31,6 +31,10 @@ REFUSED = [
     ({"custom_params": {"typical_p": "x"}}, "typical_p = 'x', but it must be a number"),
     ({"custom_params": {"dry_multiplier": 1, "dry_breakers": [300]}}, "dry_breakers has 300"),
     ({"custom_params": {"watermark_key": 5}}, "watermark_key is 5, which only this process has"),
+    (
+        {"custom_params": {"watermark_key": 6}},
+        "watermark_key is 6, but GUMBALL_WATERMARK_KEYS has no key of that number",
+    ),
     ({"repetition_penalty": 0.0}, "repetition_penalty"),
 ]
 add_watermark_keys("5 000102030405060708090a0b0c0d0e0f")

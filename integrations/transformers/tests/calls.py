@@ -33,6 +33,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"top_k": 60, "top_p": 0.95, "min_p": 0.01, "typical_p": 0.8, "epsilon_cutoff": 3e-3, "eta_cutoff": 2e-3}
         | {"order": ["top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"]},
     ),
+    "what transformers reads as off": (
+        {"top_p": 50.0, "typical_p": 1.5, "epsilon_cutoff": 2.0, "eta_cutoff": -1.0}
+        | {"no_repeat_ngram_size": -2, "min_new_tokens": -3, "min_length": -3},
+        {},
+    ),
     "top-H": ({"top_h": 0.4}, {"top_h": 0.4}),
     "top-H before top-k": (
         {"top_h": 0.9, "top_k": 9, "temperature": 1.5},

@@ -75,7 +75,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "loops_every": (7, ENDED),
     "loops_close": (True, LOOPS | {"section_close": [9]}),
     "loops_end": ([9], LOOPS),
-    "watermark_key": (1, {"watermark_context": 1}),
+    "watermark_key": (1, {}),
     "watermark_context": (1, {"watermark_key": 0}),
     "watermark_scope": ("both", {"watermark_key": 0}),
     "watermark_window": (1, {"watermark_key": 0, "watermark_context": 1} | BIASED),

@@ -13,6 +13,7 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.exceptions import VLLMValidationError
 
 from gumball.errors import RefusedError
+from gumball.plugins import marks
 
 KINDS = [
     (CompletionRequest, {"model": "m", "prompt": "The"}),
@@ -48,6 +49,19 @@ def test_our_names_at_the_top_of_a_request_are_refused(kind: Any, body: dict[str
     for _ in range(2):
         assert asked(somebody_elses=1, vllm_xargs={"xtc_probability": 0.5}).extra_args == {"xtc_probability": 0.5}
     assert [record.message.split(":")[0] for record in caplog.records] == ["'somebody_elses' in a request"]
+
+
+@pytest.mark.parametrize(("kind", "body"), KINDS)
+def test_true_and_false_are_read_as_the_server_hands_them_on(
+    kind: Any, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "SERVER", marks.Server({"watermark_key": 3}))
+    for value in (False, True):
+        asked = kind(**body, vllm_xargs={"watermark": value, "temperature_last": value}).to_sampling_params(16, {})
+        # Numbers stand there by now.
+        assert not any(isinstance(one, bool) for one in asked.extra_args.values())
+        made = params_of(asked)
+        assert (made.watermark is not None, made.temperature_last) == (value, value)
 
 
 def test_other_names_among_the_extra_ones_are_said_once(caplog: Any) -> None:

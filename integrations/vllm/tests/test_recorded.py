@@ -444,14 +444,15 @@ def test_what_cannot_be_carried_is_refused(engine: Any, name: str) -> None:
 def test_a_key_that_only_this_process_has_is_refused_where_others_sample(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    marked = asked({"extra_args": {"watermark_key": 3}}, 7)
-
-    def check() -> None:
+    def check(key: int = 3) -> None:
+        marked = asked({"extra_args": {"watermark_key": key}}, 7)
         engine.llm_engine.input_processor._build_logits_processors_params_validator()(marked)
 
     check()
     monkeypatch.setattr(envs, "VLLM_ENABLE_V1_MULTIPROCESSING", True, raising=False)
     with pytest.raises(VLLMValidationError, match="watermark_key is 3, which only this process has"):
         check()
+    with pytest.raises(VLLMValidationError, match="watermark_key is 4, but GUMBALL_WATERMARK_KEYS has no key of that"):
+        check(4)
     monkeypatch.setattr(marks, "_SHARED", {3})
     check()

@@ -7,14 +7,14 @@ An engine has a field for what it does not know, and that field holds numbers, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from ._gumball import nearest_name, shown_text
 from .errors import RefusedError
 from .params import Dry, DynamicTemperature, Loops, Mirostat, SamplingParams, Section, Watermark
 
-__all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "is_neutral", "refuse_near_misses"]
+__all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "is_neutral", "read_flag", "refuse_near_misses"]
 
 _Read = Callable[[Any], Any]
 
@@ -155,15 +155,24 @@ def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
             field: _read(name, given[name], read, source) for name, (field, read) in names.items() if name in given
         }
         if found:
-            try:
-                chosen[part] = kind(**found)
-            except TypeError as error:
-                missing = [name for name, (field, _) in names.items() if field not in found]
-                raise RefusedError(f"{source} has {part} without {' or '.join(missing)}") from error
+            missing = [f"{part}_{field}" for field in _needed(kind) if field not in found]
+            if missing:
+                raise RefusedError(f"{source} has {part}_{next(iter(found))} without {' and '.join(missing)}")
+            chosen[part] = kind(**found)
     loops = chosen.get("loops")
     if loops is not None and not loops.close and not loops.end:
         raise RefusedError(f"{source} has loops without loops_close or loops_end")
     return chosen
+
+
+def _needed(kind: Any) -> list[str]:
+    """The fields that a part must have: those without a default, and the number of a key, since none is meant by 0."""
+    return ["key"] if kind is Watermark else [field.name for field in fields(kind) if field.default is MISSING]
+
+
+def read_flag(name: str, value: Any, source: str) -> bool | None:
+    """Returns whether a value is true, as `flat_params` reads it; None if it is absent."""
+    return None if value is None else _read(name, value, _flag, source)
 
 
 def _read(name: str, value: Any, read: _Read, source: str) -> Any:

@@ -107,7 +107,11 @@ torch.library.register_autograd("gumball::logprobs", _backward, setup_context=_s
 )
 def _kept_bitmask(lengths: torch.Tensor, ids: torch.Tensor, vocab: int) -> torch.Tensor:
     if ids.device.type == "cpu":
-        if int(lengths.sum()) != ids.numel() or bool((lengths < 0).any()):
+        if bool((lengths < 0).any()):
+            raise InvalidValueError(
+                f"kept has a row of length {int(lengths.min())}, but must have lengths of at least 0"
+            )
+        if int(lengths.sum()) != ids.numel():
             raise InvalidValueError(
                 f"kept has {ids.numel()} ids and lengths that sum to {int(lengths.sum())}, but must have as many"
             )
@@ -135,9 +139,11 @@ def kept_bitmask(lengths: torch.Tensor, ids: torch.Tensor, vocab: int) -> torch.
     """Returns kept sets as bitmasks, [rows, ceil(vocab / 32)] int32: bit `id % 32` of word `id // 32` holds an id.
 
     lengths: [rows], how many ids each row has. ids: those of all rows, one row after the other, in any order within a row. Both are int32 or
-    int64 on one device. Raises ValueError on the host for lengths that do not sum to the number of ids, and for an id outside the
-    vocabulary; on a GPU such an id is in no set.
+    int64 on one device. Raises TypeError for what is no tensor, and ValueError on the host for lengths below 0 or that do not sum to the number of ids, and for an
+    id outside the vocabulary; on a GPU such an id is in no set.
     """
+    _check_tensor(lengths, "lengths")
+    _check_tensor(ids, "ids")
     return torch.ops.gumball.kept_bitmask(lengths.reshape(-1), ids.reshape(-1), vocab)
 
 
@@ -191,6 +197,11 @@ def _row_shape(rows: torch.Tensor, ids: torch.Tensor, name: str = "logits") -> t
 def _temperatures(temperature: Any, shape: torch.Size) -> tuple[float, torch.Tensor | None]:
     """Returns the temperature of all rows, and a tensor with a temperature for each row, or None."""
     if isinstance(temperature, torch.Tensor):
+        own = temperature.shape
+        if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(own[::-1], shape[::-1], strict=False)):
+            raise InvalidValueError(
+                f"temperature has shape {list(own)}, but must expand to that of the rows, {list(shape)}"
+            )
         return 1.0, temperature.detach().float().expand(shape).reshape(-1).contiguous()
     if isinstance(temperature, (int, float)):
         return float(temperature), None
@@ -201,11 +212,15 @@ def _bitmask(kept: Any, vocab: int) -> torch.Tensor | None:
     """Returns sets as bitmasks, [rows, words]."""
     if kept is None:
         return None
-    if isinstance(kept, (tuple, list)):
+    if isinstance(kept, tuple) and len(kept) == 2:
         lengths, ids = kept
-        _check_tensor(lengths, "kept")
-        _check_tensor(ids, "kept")
+        _check_tensor(lengths, "kept[0]")
+        _check_tensor(ids, "kept[1]")
         return kept_bitmask(lengths, ids, vocab)
+    if isinstance(kept, (tuple, list)):
+        raise InvalidTypeError(
+            f"kept is a {type(kept).__name__} of {len(kept)}, but must be a bitmask, or a tuple of two tensors, (lengths, ids)"
+        )
     _check_tensor(kept, "kept")
     return kept.reshape(-1, kept.shape[-1])
 
@@ -230,8 +245,8 @@ def logprobs(
     Entropies are those of the same set, in nats. A row whose ids are all ignored has entropy 0 and no gradient.
 
     logits: [.., vocab] float32, bfloat16 or float16. ids: [..], or [.., K] for K ids of each row, K up to 1024; int32 or int64, -1 for none.
-    temperature: a number, or a tensor that expands to [..], in 0..=2^100; a constant. kept: a bitmask [.., ceil(vocab / 32)] int32, or (lengths [..],
-    ids), of which :func:`kept_bitmask` makes one; a constant.
+    temperature: a number, or a tensor that expands to [..], in 0..=2^100; a constant. kept: a bitmask [.., ceil(vocab / 32)] int32, or a tuple
+    (lengths [..], ids), of which :func:`kept_bitmask` makes one; a constant.
     top: also returns the ids of each row's most likely tokens of its set, [.., top] int64, in the order of tokens, and their logprobs; where there are
     fewer, id -1 with -inf, and in a row that is ignored ignore_index with 0. It reads the rows a few times more, in chunks that are copied. top and K together are at most 1024.
     in_place: backward writes the gradient over the logits, which nothing else may need then; torch raises if something does.
@@ -307,6 +322,8 @@ def edited(
         raise InvalidValueError(
             f"logits has {logits.dim()} dimensions, but must have two, [rows, vocab] of one sequence"
         )
+    if not isinstance(params, SamplingParams):
+        raise InvalidTypeError(f"params must be SamplingParams, not {type(params).__name__}")
     known = [int(id) for id in ids]
     vocab, biased = logits.shape[1], dict(params.logit_bias)
     columns = sorted({id for id in {*known, *biased} if 0 <= id < vocab})

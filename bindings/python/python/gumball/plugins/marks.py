@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import add_watermark_keys, detect
-from .._gumball import shown_text
 from ..errors import InvalidValueError, RefusedError
-from ..flat import FLAT_NAMES, flat_params
+from ..flat import FLAT_NAMES, flat_params, read_flag
 from ..params import SamplingParams
 
 __all__ = ["SERVER", "SERVER_NAMES", "Server", "refuse_lone_key", "server_params"]
@@ -71,10 +70,8 @@ def server_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     `watermark` of another type, of true where the server has no mark, of false where it marks all texts, and of false beside fields of a mark.
     """
     given = {name: value for name, value in given.items() if value is not None}
-    wanted = given.pop("watermark", None)
+    wanted = read_flag("watermark", given.pop("watermark", None), source)
     fields = [name for name in given if name.startswith("watermark_")]
-    if wanted is not None and not isinstance(wanted, bool):
-        raise RefusedError(f"{source} has watermark = {shown_text(repr(wanted))}, but it must be true or false")
     if wanted is False and (fields or (SERVER is not None and SERVER.enforce_all)):
         why = f"also {fields[0]}; leave one of them out" if fields else "the server marks all texts (enforce_all)"
         raise RefusedError(f"{source} has watermark = false, but {why}")
@@ -88,9 +85,15 @@ def server_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def refuse_lone_key(params: SamplingParams) -> None:
-    """Raises RefusedError for a mark by a key that only this process has: another one, which samples, could not draw the request."""
+    """Raises RefusedError for a mark by a key that is not in the file: another process, which samples, could not draw the request."""
     mark = params.watermark
     if mark and mark.key not in _SHARED:
+        try:
+            detect([], mark)
+        except ValueError:
+            raise RefusedError(
+                f"watermark_key is {mark.key}, but GUMBALL_WATERMARK_KEYS has no key of that number"
+            ) from None
         raise RefusedError(
             f"watermark_key is {mark.key}, which only this process has; "
             "add the key to the file that GUMBALL_WATERMARK_KEYS names, which each process of the engine reads"
