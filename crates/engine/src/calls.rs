@@ -103,10 +103,10 @@ impl Pool {
     /// has one element for each row.
     ///
     /// # Errors
-    /// - [`Error::Length`] if a shape is not so, or a request has more than 64 drafts.
-    /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request, and
-    ///   for a link that is neither -1 nor a row after its own, a row that two links lead to or none, and a
-    ///   sibling of a root. So cycles and orphans are refused.
+    /// - [`Error::Length`] if a shape is not so.
+    /// - [`Error::OutOfRange`] for more than 64 drafts of a request, for a parent that is neither -1 nor a
+    ///   draft before in the same request, and for a link that is neither -1 nor a row after its own, a row
+    ///   that two links lead to or none, and a sibling of a root. So cycles and orphans are refused.
     /// - [`Error::Conflict`] for a request with mirostat or adaptive-p and drafts: mu would depend on the
     ///   tokens of the path. In [`VerifyMode::Block`](crate::VerifyMode::Block) also for a forced token
     ///   beside drafts.

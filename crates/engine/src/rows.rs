@@ -39,7 +39,7 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// The errors of [`Matrix::new`], under the names `vocab` and `logits`.
     pub fn logits(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
-        HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Logits(rows.into()))
+        Self::in_order(data, rows, vocab, Kind::Logits)
     }
 
     /// Takes `rows` rows of `vocab` probabilities of the host that follow each other: [`Rows::Probabilities`]
@@ -48,7 +48,12 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// The errors of [`Rows::logits`].
     pub fn probabilities(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
-        HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Probabilities(rows.into()))
+        Self::in_order(data, rows, vocab, Kind::Probabilities)
+    }
+
+    fn in_order(data: impl Into<Row<'a>>, rows: usize, vocab: usize, kind: Kind) -> Result<Self> {
+        let rows = HostMatrix::new(data, rows, vocab);
+        Ok(Self::of(rows.map_err(|error| error.with_parameter(HostMatrix::of_logits))?, kind))
     }
 
     /// Takes hidden states.

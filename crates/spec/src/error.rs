@@ -71,7 +71,7 @@ impl From<RanksError> for Error {
 }
 
 /// A result of a call.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Makes an [`Error::OutOfRange`], with the value as [`shown`] shows it.

@@ -24,12 +24,20 @@ pub struct HostMatrix<'a> {
 }
 
 impl<'a> HostMatrix<'a> {
-    /// Takes `rows` rows of `width` numbers that follow each other: a slice of f32, bf16 or f16.
+    /// Takes `rows` rows of `width` numbers that follow each other: a slice of f32, bf16 or f16 of as many
+    /// rows or more.
     ///
     /// # Errors
-    /// The errors of [`HostMatrix::strided`].
+    /// - The errors of [`HostMatrix::strided`].
+    /// - [`Error::Length`] if the data are not whole rows: they may then be wider than this says.
     pub fn new(data: impl Into<Row<'a>>, rows: usize, width: usize) -> Result<Self> {
-        Self::strided(data, rows, width, width)
+        let data = data.into();
+        let matrix = Self::strided(data, rows, width, width)?;
+        if rows > 0 && !data.vocab().is_multiple_of(width) {
+            let allowed = format!("whole rows of {width} elements; rows that lie apart have a stride");
+            return Err(Error::length("matrix", data.vocab(), allowed));
+        }
+        Ok(matrix)
     }
 
     /// Takes `rows` rows of `width` numbers, the next one `stride` numbers on; what lies between is not read.
@@ -51,12 +59,17 @@ impl<'a> HostMatrix<'a> {
     /// # Errors
     /// The errors of [`HostMatrix::strided`], under the names `vocab` and `logits`.
     pub fn of_vocab(data: impl Into<Row<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
-        let named = |name| match name {
+        Self::strided(data, rows, vocab, stride).map_err(|error| error.with_parameter(Self::of_logits))
+    }
+
+    /// Returns the name that a parameter of a matrix of logits has.
+    #[must_use]
+    pub fn of_logits(name: &'static str) -> &'static str {
+        match name {
             "width" => "vocab",
             "matrix" => "logits",
             name => name,
-        };
-        Self::strided(data, rows, vocab, stride).map_err(|error| error.with_parameter(named))
+        }
     }
 
     /// Returns the number of rows.
@@ -145,6 +158,16 @@ pub fn check_matrix(
 mod tests {
     use super::*;
     use half::f16;
+
+    #[test]
+    fn rows_that_lie_apart_need_a_stride() {
+        let data = [0.0f32; 32];
+        let error = HostMatrix::new(&data, 2, 10).unwrap_err().to_string();
+        let whole = "whole rows of 10 elements; rows that lie apart have a stride";
+        assert_eq!(error, format!("matrix has length 32, but must have {whole}"));
+        assert_eq!(HostMatrix::new(&data, 1, 16).unwrap().row(0).vocab(), 16);
+        assert!(HostMatrix::strided(&data, 2, 10, 16).is_ok() && HostMatrix::new(&data, 0, 10).is_ok());
+    }
 
     #[test]
     fn the_last_row_needs_no_padding_after_it() {

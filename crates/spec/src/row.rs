@@ -1,5 +1,6 @@
 //! A row of logits, its types and its status.
 
+use std::fmt;
 use std::ops::Range;
 
 use half::{bf16, f16};
@@ -149,7 +150,7 @@ pub fn clean(z: f32) -> f32 {
 }
 
 /// The status of a row's data; it concerns that row alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Status(pub u32);
 
@@ -187,5 +188,33 @@ impl Status {
     /// Sets the bits of `other`.
     pub fn insert(&mut self, other: Status) {
         self.0 |= other.0;
+    }
+}
+
+/// Names the bits that are set: `Status(EMPTY | FORCED)`.
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names =
+            ["NAN", "INF", "EMPTY", "NO_TREE", "NO_ID", "SECTION", "FORBIDDEN", "LOOP", "FORCED", "MARKED"];
+        let is_set = |bit: &usize| self.0 >> bit & 1 == 1;
+        let set = (0..32)
+            .filter(is_set)
+            .map(|bit| names.get(bit).map_or(format!("1 << {bit}"), |name| name.to_string()));
+        write!(f, "Status({})", set.collect::<Vec<_>>().join(" | "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_names_its_bits() {
+        let mut status = Status::default();
+        assert_eq!(format!("{status:?}"), "Status()");
+        for bit in [Status::EMPTY, Status::MARKED, Status(1 << 31)] {
+            status.insert(bit);
+        }
+        assert_eq!(format!("{status:?}"), "Status(EMPTY | MARKED | 1 << 31)");
     }
 }

@@ -237,7 +237,7 @@ class Watermark:
 
     key: The number of a key that was added to the process.
     context: How many ids a context has; in 1..=64.
-    scope: The ids of which contexts are made: of the output, or of prompt and output (both). One of "prompt", "output", "both".
+    scope: The ids of which contexts are made: of the output, or of prompt and output (both). `prompt` is refused. One of "prompt", "output", "both".
     window: How many rows back a context must not have come; in 0..2^32, 0 is all.
     """
 

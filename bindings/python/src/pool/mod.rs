@@ -253,10 +253,19 @@ impl Pool {
         let number = |value: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
             value.map_or(Ok(default), |value| extract_int::<usize>(value, name))
         };
+        let many = |value: Option<&Bound<'_, PyAny>>, name: &str, default: i64| match value
+            .map_or(Ok(default), |value| extract_int(value, name))?
+        {
+            many @ 1..0x8000_0000 => Ok(many as usize),
+            many => Err(out_of_range(name, many, "in 1..2^31")),
+        };
+        let slots = many(slots, "slots", 256)?;
+        // Checked on the host too, though a device alone uses them: a script is often first run there.
+        let (rows, history_growth) =
+            (many(rows, "rows", 256)?, many(history_growth, "history_growth", 4096)?);
         let vocab = extract_int(vocab, "vocab")?;
         let device = device_name(device)?;
         let widths = Widths { top_n: number(top_n, "top_n", 0)?, ids: number(ids, "ids", 0)? };
-        let slots = number(slots, "slots", 256)?;
         let stream = stream.map(stream_handle).transpose()?;
         let signals = Signals::default();
         let config = ranks.map(|ranks| ranks::Config::read(ranks, vocab, &signals)).transpose()?;
@@ -276,8 +285,6 @@ impl Pool {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
                 return Err(InvalidValueError::new_err(text));
             }
-            let rows = number(rows, "rows", 256)?;
-            let history_growth = number(history_growth, "history_growth", 4096)?;
             if ordinal.is_some() {
                 devices::locate(py)?;
             }

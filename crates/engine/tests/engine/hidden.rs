@@ -231,7 +231,7 @@ fn a_head_of_another_shape_is_refused_and_changes_nothing() {
         message(&head, states, &[7]),
         "slots is 7 in row 0, but must be an admitted slot, or -1 for padding"
     );
-    let narrow = HostMatrix::new(&data, 1, WIDTH - 1).unwrap();
+    let narrow = HostMatrix::strided(&data, 1, WIDTH - 1, WIDTH).unwrap();
     assert_eq!(
         message(&head, narrow, &[slot]),
         "hidden has length 36, but must have 37 elements each, as a row of weights"

@@ -286,7 +286,7 @@ fn a_clustered_head_of_another_shape_is_refused() {
     assert!(error.starts_with("logits has length 900, but must have 899"), "{error}");
     let mut pool = crate::cases::pool(1);
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
-    let states = HostMatrix::new(&data, 1, WIDTH - 1).unwrap();
+    let states = HostMatrix::strided(&data, 1, WIDTH - 1, WIDTH).unwrap();
     let error = pool
         .step(Rows::hidden(&head, states), &Batch { slots: &[slot], ..options }, &mut out)
         .unwrap_err()

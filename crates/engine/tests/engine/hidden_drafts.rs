@@ -106,7 +106,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(3 * WIDTH, 5, 6.0);
     let states = HostMatrix::new(&data, 3, WIDTH).unwrap();
-    let narrow = HostMatrix::new(&data, 3, WIDTH - 1).unwrap();
+    let narrow = HostMatrix::strided(&data, 3, WIDTH - 1, WIDTH).unwrap();
     let (options, mode) = (Batch::default(), VerifyMode::Coupled);
     let mut out = Outputs::new();
     let mut verify = |states: HostMatrix<'_>, counts: &[u32], ids: &[i32]| {

@@ -410,7 +410,8 @@ params! {
     context: u32 = 4 => setting(Stage::Draw).foreseen().within(from(1.0, 64.0, "in 1..=64"))
         .flag("N", "How many of the last ids choose a token's words");
 
-    /// The ids of which contexts are made: of the output, or of prompt and output (both).
+    /// The ids of which contexts are made: of the output, or of prompt and output (both). `prompt` is
+    /// refused.
     scope: Scope = Scope::Output => setting(Stage::Draw).foreseen()
         .flag("SCOPE", "The ids of which contexts are made: output or both");
 

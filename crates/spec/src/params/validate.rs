@@ -157,7 +157,7 @@ impl SamplingParams {
         let exempt = self.no_repeat_ngram_exempt_ids.iter().copied();
         ids_in_vocab("no_repeat_ngram_exempt_ids", exempt, vocab)?;
         if self.bad_words.iter().any(Vec::is_empty) {
-            return Err(Error::length("bad_words", 0, "sequences of at least one id"));
+            return Err(Error::length("bad_words", 0, "at least one id in each sequence"));
         }
         if let Some(section) = &self.section {
             section.validate(vocab)?;
@@ -268,7 +268,7 @@ mod tests {
             no_repeat_ngram_exempt_ids: vec![7, 1000]
                 => "no_repeat_ngram_exempt_ids is 1000, but must be an id in 0..1000",
             allowed_ids: Some(vec![7, 4000]) => "allowed_ids is 4000, but must be an id in 0..1000",
-            bad_words: vec![vec![]] => "bad_words has length 0, but must have sequences of at least one id",
+            bad_words: vec![vec![]] => "bad_words has length 0, but must have at least one id in each sequence",
             section: Some(Section::default()) => "section.close has length 0, but must have 1 to 256 ids",
             section: Some(Section { open: vec![1; 257], ..closed(1) })
                 => "section.open has length 257, but must have 0 to 256 ids",
