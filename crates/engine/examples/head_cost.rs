@@ -4,9 +4,9 @@
 //! rows, and compares the tokens with those of the exact head: a certified head's must be the same, those of
 //! others are counted. `HEAD_KINDS` names the heads, if not all of
 //! `exact,certified,fast,clustered,clustered_f32,fast_clustered,clustered_apart,fast_clustered_apart`. The
-//! clustered ones probe 256 clusters of 19 ids, with centroids in bf16, those of `clustered_f32` in f32.
-//! Clusters are neighbouring ids, and those of names in `_apart` are ids far apart, whatever their weights,
-//! so these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the
+//! clustered ones probe 256 clusters of 19 ids, with centroids in bf16, `clustered_f32` in f32. Clusters are
+//! neighbouring ids, or with a name in `_apart` ids far apart, whatever their weights, so these tokens mean
+//! nothing. Weights are bf16 and normal; with the `decay` of the
 //! environment variable `HEAD_DECAY` the i-th element of weights and hidden states has the deviation
 //! i^-decay, as the spectra of real heads fall. Hidden states have the length at which logits deviate by 3
 //! from their mean.

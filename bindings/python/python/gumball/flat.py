@@ -166,7 +166,7 @@ def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _needed(kind: Any) -> list[str]:
-    """The fields that a part must have: those without a default, and the number of a key, since none is meant by 0."""
+    """The fields that a part must have: the fields without a default, and the number of a key, since 0 is a key too."""
     return ["key"] if kind is Watermark else [field.name for field in fields(kind) if field.default is MISSING]
 
 

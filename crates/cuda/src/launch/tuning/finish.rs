@@ -17,8 +17,8 @@ use crate::programs::kernels::{
 };
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// The threads of a block of many rows, where blocks wait for each other; and those of `CandidatesLogprob`
-/// and `CandidatesKept`, of which two blocks then fit a multiprocessor's registers.
+/// The threads of a block of many rows, where blocks wait for each other; and its threads in
+/// `CandidatesLogprob` and `CandidatesKept`, of which two blocks then fit a multiprocessor's registers.
 const THREADS_OF_MANY_ROWS: usize = 256;
 const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 
