@@ -4,12 +4,11 @@
 //! rows, and compares the tokens with those of the exact head: a certified head's must be the same, those of
 //! others are counted. `HEAD_KINDS` names the heads, if not all of
 //! `exact,certified,fast,clustered,clustered_f32,fast_clustered,clustered_apart,fast_clustered_apart`. The
-//! clustered ones probe 256 clusters of 19 ids, with centroids in bf16, `clustered_f32` in f32. Clusters are
-//! neighbouring ids, or with a name in `_apart` ids far apart, whatever their weights, so these tokens mean
-//! nothing. Weights are bf16 and normal; with the `decay` of the
-//! environment variable `HEAD_DECAY` the i-th element of weights and hidden states has the deviation
-//! i^-decay, as the spectra of real heads fall. Hidden states have the length at which logits deviate by 3
-//! from their mean.
+//! clustered ones probe 256 clusters of 19 ids, with centroids in bf16, `clustered_f32` in f32. A cluster has
+//! neighbouring ids, and of a head named `.._apart` ids far apart, whatever their weights, so these tokens
+//! mean nothing. Weights are bf16 and normal; with the `decay` of the environment variable `HEAD_DECAY` the
+//! i-th element of weights and hidden states has the deviation i^-decay, as the spectra of real heads fall.
+//! Hidden states have the length at which logits deviate by 3 from their mean.
 //!
 //! With `HEAD_PROFILE` it times nothing and enqueues three steps of each: for a profiler that lists kernels.
 //!

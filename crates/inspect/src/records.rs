@@ -1,6 +1,5 @@
-//! The JSON of a drawn token: its logprob, and the status of the row's data.
+//! The JSON of a drawn token's logprob.
 
-use gumball_spec::Status;
 use gumball_spec::logprobs::TokenLogprob;
 use serde::Serialize;
 
@@ -31,20 +30,4 @@ impl From<&TokenLogprob> for LogprobRecord {
     fn from(token: &TokenLogprob) -> Self {
         Self { id: token.id, logprob: token.logprob, rank: token.rank, second: None }
     }
-}
-
-/// Returns the names of the status bits that are set.
-#[must_use]
-pub fn status_names(status: Status) -> Vec<&'static str> {
-    let names = [
-        (Status::NAN, "nan"),
-        (Status::INF, "inf"),
-        (Status::EMPTY, "empty"),
-        (Status::SECTION, "section"),
-        (Status::FORBIDDEN, "forbidden"),
-        (Status::LOOP, "loop"),
-        (Status::FORCED, "forced"),
-        (Status::MARKED, "marked"),
-    ];
-    names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
 }

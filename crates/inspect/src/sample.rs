@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::engine::EngineArgs;
 use crate::logits::{Fallback, LogitsArgs, Source};
 use crate::one_slot::OneSlot;
-use crate::records::{LogprobRecord, status_names};
+use crate::records::LogprobRecord;
 use crate::sampling::SamplingArgs;
 use crate::state::{State, StateArgs};
 use crate::text::{DIM, Table, count};
@@ -128,7 +128,7 @@ fn record(row: usize, request: &Request<'_>, slot: &OneSlot) -> Record {
         token: drawn.tokens()[0],
         kept: drawn.kept(0).len(),
         temperature: drawn.temperatures()[0],
-        status: status_names(drawn.status(0)),
+        status: drawn.status(0).names().collect(),
         seed: request.seed,
         position: request.position,
         logprob: logprobs.as_ref().map(|logprobs| LogprobRecord {

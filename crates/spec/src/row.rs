@@ -189,18 +189,31 @@ impl Status {
     pub fn insert(&mut self, other: Status) {
         self.0 |= other.0;
     }
+
+    /// Returns the names of the bits that are set, in small letters.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let names = [
+            (Self::NAN, "nan"),
+            (Self::INF, "inf"),
+            (Self::EMPTY, "empty"),
+            (Self::NO_TREE, "no_tree"),
+            (Self::NO_ID, "no_id"),
+            (Self::SECTION, "section"),
+            (Self::FORBIDDEN, "forbidden"),
+            (Self::LOOP, "loop"),
+            (Self::FORCED, "forced"),
+            (Self::MARKED, "marked"),
+        ];
+        names.into_iter().filter(move |(bit, _)| self.contains(*bit)).map(|(_, name)| name)
+    }
 }
 
-/// Names the bits that are set: `Status(EMPTY | FORCED)`.
+/// Names the bits that are set: `Status(EMPTY | FORCED)`; bits without a name are a number.
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names =
-            ["NAN", "INF", "EMPTY", "NO_TREE", "NO_ID", "SECTION", "FORBIDDEN", "LOOP", "FORCED", "MARKED"];
-        let is_set = |bit: &usize| self.0 >> bit & 1 == 1;
-        let set = (0..32)
-            .filter(is_set)
-            .map(|bit| names.get(bit).map_or(format!("1 << {bit}"), |name| name.to_string()));
-        write!(f, "Status({})", set.collect::<Vec<_>>().join(" | "))
+        let unnamed = (10..32).filter(|bit| self.0 >> bit & 1 == 1).map(|bit| format!("1 << {bit}"));
+        let set: Vec<String> = self.names().map(str::to_uppercase).chain(unnamed).collect();
+        write!(f, "Status({})", set.join(" | "))
     }
 }
 

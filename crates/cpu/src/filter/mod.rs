@@ -108,7 +108,7 @@ fn apply(
     measure: Measure,
 ) -> Given {
     let params = task.prepared.params();
-    // Of a whole row these look at its first tokens alone, before they ask for more.
+    // These look at the first tokens alone before they ask for more, top-p at those of a whole row.
     let takes_first = match filter {
         Filter::TopH | Filter::TopK | Filter::MinP => true,
         Filter::TopP => given.cut == Cut::all(reader.view.kind) && reader.maxima.len() > 1,
@@ -268,7 +268,6 @@ impl Given {
             return Nucleus::Long(None);
         };
         let mut is_long = true;
-        let longest = NUCLEUS[1] as f64;
         for tokens in NUCLEUS {
             if self.list_top(reader, buffers, tokens) {
                 // Only what is not listed is in doubt.
@@ -276,7 +275,7 @@ impl Given {
                 let (least, most) = rough.bounds(listed, roughly);
                 // A longer list hardly reaches the mass if its tokens do not at a third of the last one's
                 // mass.
-                let more = (longest - buffers.list.keys.len() as f64).max(0.0);
+                let more = NUCLEUS[1].saturating_sub(buffers.list.keys.len()) as f64;
                 if listed + more * last_mass / 3.0 < f64::from(p) * least as f64 / TWO_POW_43 {
                     break;
                 }

@@ -126,9 +126,8 @@ impl Kernel for LaneMaxima<'_> {
     fn run<L: Lanes>(self, l: L) {
         let (mut scratch, mut maxima) = (EMPTY_TILE, [0.0; WIDTH]);
         for tile in 0..self.reader.maxima.len() {
-            let chunks = self.reader.view.tile(l, tile, &mut scratch).as_chunks().0;
-            let lowest = l.splat(f32::NEG_INFINITY);
-            l.store(chunks.iter().fold(lowest, |max, chunk| l.max(l.load(chunk), max)), &mut maxima);
+            let logits = self.reader.view.tile(l, tile, &mut scratch);
+            l.store(l.maximum(logits, &mut [l.seen_nothing(); 4]), &mut maxima);
             self.maxima.extend_from_slice(&maxima);
         }
     }

@@ -29,7 +29,6 @@ pub use reasons::filter_words;
 pub use whatif::{Bucket, WhatIf};
 
 use crate::Result;
-use crate::records::status_names;
 
 /// How a token's text is found, if there is a tokenizer.
 pub type Texts<'t> = &'t dyn Fn(u32) -> Option<String>;
@@ -244,7 +243,7 @@ impl Trace {
         let mut trace = Self {
             source: source.to_owned(),
             vocab: row.vocab(),
-            status: status_names(outcome.status),
+            status: outcome.status.names().collect(),
             seed: request.seed,
             position: request.position,
             draw: request.draw,

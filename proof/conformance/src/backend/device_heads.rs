@@ -65,7 +65,7 @@ impl Pooled {
         })
     }
 
-    /// Steps the hidden states of a case, each by the same request; those that `asks` is not true of are
+    /// Steps the hidden states of a case, each by the same request. Rows of which `asks` is not true are
     /// padding.
     fn step_some(
         &self,
@@ -116,8 +116,8 @@ impl Pooled {
         };
         let head = head.fast()?;
         if clusters.is_some() {
-            // What a step probes must not reach the next one: in the first step all rows except the last are
-            // padding, in the second every other row is.
+            // Clusters that a step probes must not reach the next step. In the first step all rows but the
+            // last are padding, in the second every other row is.
             self.step_some(place, &head, (case, params), |row| row + 1 == case.rows())?;
             self.step_some(place, &head, (case, params), |row| row.is_multiple_of(2))?;
         }

@@ -69,10 +69,11 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
     let with_logprob = matches!(needs.variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
     let reports_logprobs = needs.variant == Variant::CandidatesLogprob && needs.sums && !needs.long_nucleus;
-    let (many_rows, threads_of_many_rows) = match with_logprob {
-        true if reports_logprobs => (multiprocessors + 1, THREADS_OF_MANY_ROWS_WITH_LOGPROB),
-        true => (multiprocessors * 7 / 4, THREADS_OF_MANY_ROWS_WITH_LOGPROB),
-        false => (2 * multiprocessors, THREADS_OF_MANY_ROWS),
+    let (many_rows, threads_of_many_rows) = if with_logprob {
+        let many_rows = if reports_logprobs { multiprocessors + 1 } else { multiprocessors * 7 / 4 };
+        (many_rows, THREADS_OF_MANY_ROWS_WITH_LOGPROB)
+    } else {
+        (2 * multiprocessors, THREADS_OF_MANY_ROWS)
     };
     let threads = if needs.variant < Variant::General && rows <= multiprocessors {
         let drawing = if with_logprob { WARP } else { 0 };
