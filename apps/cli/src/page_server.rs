@@ -3,8 +3,9 @@
 //! The server listens on 127.0.0.1. A request is answered if it names that host and port, has the random
 //! token of this start in its path and, where it asks for more than the page, comes from the page: other
 //! pages of the browser, names that others let point here, and programs that do not know the token get an
-//! error. Bodies, texts, connections and waiting are bounded. One request is answered at a time, as there is
-//! one model.
+//! error. Bodies, texts, connections and waiting are bounded, and a connection that has not shown the token
+//! gives its place to a new one, so that nobody shuts the page out. One request is answered at a time, as
+//! there is one model.
 //!
 //! ```text
 //! GET  /TOKEN/        the page
@@ -13,12 +14,14 @@
 //! POST /TOKEN/row     {"prompt": [id, ..], "output": [..]} -> logits, f32, little endian
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use gumball_spec::hex::hex;
@@ -30,8 +33,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
@@ -45,7 +48,7 @@ use crate::{Error, Result};
 pub const MOST_BODY_BYTES: usize = 1 << 16;
 /// The most connections at once; a browser opens six.
 const MOST_CONNECTIONS: usize = 16;
-/// How long a request may take to arrive.
+/// How long a request may take to arrive, its head and its body each, and how long an answer to be read.
 const ARRIVAL: Duration = Duration::from_secs(10);
 /// How often it is looked whether to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -160,7 +163,7 @@ impl PageServer {
         let server = Rc::new(RefCell::new(self));
         LocalSet::new().block_on(&runtime, async move {
             let listener = TcpListener::from_std(listener)?;
-            let free = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+            let mut open: Vec<Rc<Connection>> = Vec::new();
             while !interrupt.load(Ordering::Relaxed) {
                 let Ok(accepted) = timeout(LOOK, listener.accept()).await else { continue };
                 let Ok((stream, _)) = accepted else {
@@ -168,16 +171,17 @@ impl PageServer {
                     sleep(LOOK).await;
                     continue;
                 };
-                let Ok(place) = Arc::clone(&free).try_acquire_owned() else { continue };
+                open.retain(|connection| Rc::strong_count(connection) > 1);
+                if open.len() == MOST_CONNECTIONS {
+                    // The oldest.
+                    let stranger = open.iter().position(|connection| !connection.is_admitted.get());
+                    let Some(stranger) = stranger else { continue };
+                    open.remove(stranger).is_evicted.notify_one();
+                }
+                let connection = Rc::new(Connection::default());
+                open.push(Rc::clone(&connection));
                 let server = Rc::clone(&server);
-                tokio::task::spawn_local(async move {
-                    let answer = service_fn(|request| answer(&server, request));
-                    let mut http = http1::Builder::new();
-                    let http = http.timer(TokioTimer::new()).header_read_timeout(ARRIVAL);
-                    // A connection that breaks concerns nobody but its browser.
-                    let _ = http.serve_connection(TokioIo::new(stream), answer).await;
-                    drop(place);
-                });
+                tokio::task::spawn_local(async move { serve(&server, &connection, stream).await });
             }
             Ok(())
         })
@@ -220,12 +224,46 @@ impl PageServer {
     }
 }
 
+/// A connection as the server sees it.
+#[derive(Debug, Default)]
+struct Connection {
+    /// Whether its request has shown the token.
+    is_admitted: Cell<bool>,
+    is_answered: Notify,
+    is_evicted: Notify,
+}
+
+/// Answers the request of a connection, until the answer is read, or takes too long to be, or another
+/// connection needs the place.
+async fn serve(server: &RefCell<PageServer>, connection: &Connection, stream: TcpStream) {
+    let answer = service_fn(|request| answer(server, connection, request));
+    let mut http = http1::Builder::new();
+    let http = http.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(ARRIVAL);
+    let unread = async {
+        connection.is_answered.notified().await;
+        sleep(ARRIVAL).await;
+    };
+    let (mut served, mut unread) = (pin!(http.serve_connection(TokioIo::new(stream), answer)), pin!(unread));
+    let mut evicted = pin!(connection.is_evicted.notified());
+    // A connection that breaks concerns nobody but its browser.
+    poll_fn(|context| {
+        let ended = served.as_mut().poll(context).is_ready()
+            || unread.as_mut().poll(context).is_ready()
+            || evicted.as_mut().poll(context).is_ready();
+        if ended { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
 /// Answers a request.
 async fn answer(
     server: &RefCell<PageServer>,
+    connection: &Connection,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (status, kind, body) = match reply(server, request).await {
+    let reply = reply(server, connection, request).await;
+    connection.is_answered.notify_one();
+    let (status, kind, body) = match reply {
         Ok((kind, body)) => (StatusCode::OK, kind, body),
         Err(Refusal(status, reason)) => {
             let body = serde_json::json!({ "error": reason }).to_string();
@@ -250,10 +288,12 @@ async fn answer(
 /// Returns the type and the bytes of a reply.
 async fn reply(
     server: &RefCell<PageServer>,
+    connection: &Connection,
     request: Request<Incoming>,
 ) -> Result<(&'static str, Bytes), Refusal> {
     let (head, body) = request.into_parts();
     let asked = server.borrow().admit(&head.method, head.uri.path(), &head.headers)?;
+    connection.is_admitted.set(true);
     match (head.method, asked) {
         (Method::GET, "") => Ok(("text/html; charset=utf-8", server.borrow().page.clone())),
         (Method::POST, asked) => {

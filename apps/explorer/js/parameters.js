@@ -96,8 +96,9 @@ function control({ name, holds, about, neutral, stage, range, is_open, usual }) 
   const words = own.slice(filter.length).replaceAll("_", " ");
   const label = filter ? FILTERS[filter][0] + words : words[0].toUpperCase() + words.slice(1);
   const group = stage === "filter" ? "filters" : stage === "edit" ? "history" : "more";
-  // Names of rules, such as (F8), are for readers of docs/semantics.md.
-  const shared = { name: own, label, group, off: neutral, help: about.replace(/ \([A-Z]\d+[a-z]?\)/g, "") };
+  // Names of rules, such as (F8), and the way ranges are written are for readers of docs/semantics.md.
+  const help = about.replace(/ \([A-Z]\d+[a-z]?\)/g, "").replace(/\bin (\S+?)\.\.=([^\s;,]*[^\s;,.])/g, "from $1 to $2").replace(/\bin (\S+?)\.\.([^\s;,]*[^\s;,.])/g, "from $1 to below $2");
+  const shared = { name: own, label, group, off: neutral, help };
   if (holds === "boolean") return { ...shared, kind: "flag" };
   // A slider goes up to ten times a usual value if the range goes on, in steps of a tenth of it or less, finer near 0 where it is small.
   const some = Math.abs(usual || neutral || 1);
@@ -107,7 +108,12 @@ function control({ name, holds, about, neutral, stage, range, is_open, usual }) 
   return { ...shared, kind: "number", min, max, step, power: some < max / 5 ? 3 : 1 };
 }
 
-const integers = (text) => text.split(/[\s,]+/).filter(Boolean).map(Number);
+/** Reads words with `read`, or refuses them by the parameter's name, as the core would. */
+const read = (name, words, isOne, read, wanted) => words.map((word) => {
+  if (isOne.test(word)) return read(word);
+  throw Object.assign(new Error(`${name} has ${JSON.stringify(word.slice(0, 40))}, but takes ${wanted}`), { parameter: name });
+});
+const integers = (name, text) => read(name, text.split(/[\s,]+/).filter(Boolean), /^\d+$/, Number, "ids, such as 5 17");
 const seed = (text) => (BigInt(text) > 9007199254740991n ? BigInt(text) : Number(text));
 // The parameters whose names and values the core knows as they are.
 const isPlain = ({ name, kind }) => ["number", "choice", "flag"].includes(kind) && !/^(dry|dynamic|mirostat|section|loops)_|^(draw|order)$/.test(name);
@@ -118,14 +124,14 @@ export function toParams(settings) {
   const is = (name) => settings[name] !== undefined && settings[name] !== NEUTRAL[name];
   for (const { name } of PARAMETERS.filter(isPlain)) if (is(name)) params[name] = settings[name];
   if (is("order")) params.order = settings.order.includes(",") ? settings.order.split(",") : settings.order;
-  for (const name of ["banned_ids", "allowed_ids", "stop_ids", "xtc_exempt_ids", "no_repeat_ngram_exempt_ids"]) if (is(name)) params[name] = integers(settings[name]);
-  if (is("logit_bias")) params.logit_bias = settings.logit_bias.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split(":").map(Number));
+  for (const name of ["banned_ids", "allowed_ids", "stop_ids", "xtc_exempt_ids", "no_repeat_ngram_exempt_ids"]) if (is(name)) params[name] = integers(name, settings[name]);
+  if (is("logit_bias")) params.logit_bias = read("logit_bias", settings.logit_bias.split(/[\s,]+/).filter(Boolean), /^\d+:[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+|Infinity)$/i, (pair) => pair.split(":").map(Number), "pairs of an id and a bias, such as 253:2.5");
   const value = (name) => settings[name] ?? NEUTRAL[name];
-  if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers(settings.dry_breakers) }), ...(is("dry_window") && { window: value("dry_window") }) };
-  if (is("section_close")) params.section = { close: integers(settings.section_close), ...(is("section_open") && { open: integers(settings.section_open) }), ...(is("section_end") && { end: integers(settings.section_end) }), ...(is("section_budget") && { budget: value("section_budget") }), ...(is("section_min") && { min: value("section_min") }) };
-  if (is("loops_min_copies")) params.loops = { min_copies: value("loops_min_copies"), ...Object.fromEntries(["min_tokens", "min_period", "max_period", "every", "close"].filter((name) => is(`loops_${name}`)).map((name) => [name, value(`loops_${name}`)])), ...(is("loops_end") && { end: integers(settings.loops_end) }) };
+  if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers("dry_breakers", settings.dry_breakers) }), ...(is("dry_window") && { window: value("dry_window") }) };
+  if (is("section_close")) params.section = { close: integers("section_close", settings.section_close), ...(is("section_open") && { open: integers("section_open", settings.section_open) }), ...(is("section_end") && { end: integers("section_end", settings.section_end) }), ...(is("section_budget") && { budget: value("section_budget") }), ...(is("section_min") && { min: value("section_min") }) };
+  if (is("loops_min_copies")) params.loops = { min_copies: value("loops_min_copies"), ...Object.fromEntries(["min_tokens", "min_period", "max_period", "every", "close"].filter((name) => is(`loops_${name}`)).map((name) => [name, value(`loops_${name}`)])), ...(is("loops_end") && { end: integers("loops_end", settings.loops_end) }) };
   if (is("dynamic_max") || is("dynamic_min")) params.dynamic_temperature = { min: value("dynamic_min"), max: value("dynamic_max"), exponent: value("dynamic_exponent") };
-  if (is("mirostat_tau")) params.mirostat = { tau: value("mirostat_tau"), eta: value("mirostat_eta"), ...(is("mirostat_mu") && { mu: Number(settings.mirostat_mu) }) };
-  if (is("bad_words")) params.bad_words = settings.bad_words.split(";").filter((words) => words.trim()).map(integers);
+  if (is("mirostat_tau")) params.mirostat = { tau: value("mirostat_tau"), eta: value("mirostat_eta"), ...(is("mirostat_mu") && { mu: read("mirostat_mu", [settings.mirostat_mu.trim()], /^[+-]?(\d+\.?\d*|\.\d+)$/, Number, "a number of bits")[0] }) };
+  if (is("bad_words")) params.bad_words = settings.bad_words.split(";").filter((words) => words.trim()).map((words) => integers("bad_words", words));
   return params;
 }

@@ -35,7 +35,7 @@ const endText = (end = "") => at("act-context").replaceChildren(row.prompt + row
 
 /** A line for each token: its text, a bar, a figure. The bars of a race end at a line. */
 function lines(tokens, line, race = false) {
-  at("act").replaceChildren(h("table", { "aria-label": "Tokens", class: race && "racing" }, race && head("!token", "finish", "!how far it came"), h("tbody", {}, ...tokens.map((token) => {
+  at("act").replaceChildren(h("table", { "aria-label": "Tokens", class: race && "racing" }, race && head("!token", "finish", "!place"), h("tbody", {}, ...tokens.map((token) => {
     const { share, figure, kind = "", mark } = line(token);
     return h("tr", { class: kind }, h("th", { scope: "row", class: "word" }, token.name ?? shown(row, token.id)),
       h("td", { class: "track", "aria-hidden": "true" }, h("i", { class: "after", style: `width:${100 * Math.min(1, Math.max(0, share))}%` }), mark === undefined ? null : h("i", { class: "before", style: `width:${100 * Math.min(1, mark)}%` })),
@@ -116,7 +116,7 @@ const ACTS = [
           runners.forEach(({ id, time }, lane) => {
             const line = bars[lane].closest("tr");
             line.classList.toggle("won", id === trace.winner.id);
-            line.querySelector(".figure").textContent = id === trace.winner.id ? "home" : percent(won / time);
+            line.querySelector(".figure").textContent = id === trace.winner.id ? "first" : "";
           });
           endText(row.texts?.[trace.winner.id] ?? shown(row, trace.winner.id));
           at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d ${word}, with a chance of ${percent(trace.winner.p_kept)}. The same seed, here ${told.seed}, and the same chances give the same winner, on every machine.`;
@@ -131,7 +131,7 @@ const ACTS = [
   },
   {
     title: "A thousand races",
-    says: "Does each token win as often as it should? Here are a thousand races of the same tokens, each with a new seed and new tracks. The grey bars are the chances, the blue ones the races that a token has won.",
+    says: "Does each token win as often as it should? Here are a thousand races of the same tokens by the same seed, each with a number of its own, from which the seed makes new tracks. The grey bars are the chances, the blue ones the races that a token has won.",
     async begin() {
       at("act-control").replaceChildren();
       at("act-result").textContent = "";

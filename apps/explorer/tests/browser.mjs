@@ -152,6 +152,15 @@ const tests = {
     assert.equal(await evaluate("document.getElementById('error').hidden"), false);
     await click("#neutral");
     assert.equal(await evaluate("document.getElementById('error').hidden"), true);
+    for (const [name, given] of [["banned_ids", "a,b"], ["stop_ids", "1.5"], ["logit_bias", "7"], ["bad_words", "5 6;x"], ["dry_multiplier=1&dry_breakers", "-1"], ["mirostat_tau=3&mirostat_mu", "z"]]) {
+      await open(`#view=tune&row=0&${name}=${encodeURIComponent(given)}`);
+      const word = given.split(/[ ,;]/).find((word) => !/^\d$/.test(word)) ?? given;
+      assert.ok((await text("error")).startsWith(`${name.split("&").at(-1)} has "${word}", but takes `), await text("error"));
+    }
+  },
+  async "help says ranges in words"() {
+    await open("#view=tune");
+    assert.doesNotMatch(await evaluate("[...document.querySelectorAll('.help')].map((help) => help.textContent).join(' ')"), /\.\./);
   },
   async "penalties show what they changed"() {
     await open("#view=tune&row=8&repetition_penalty=1.5&no_repeat_ngram=3");

@@ -107,6 +107,9 @@ GUMBALL_ENUM(gumball_code) {
     GUMBALL_CORRUPT = 11,
     // An earlier exchange of a group failed, which the message tells.
     GUMBALL_BROKEN = 12,
+    // A device is lost, with all that lies on it: a kernel read or wrote where it must not, or the device
+    // failed. Each later call in this process gets the same error.
+    GUMBALL_DEVICE_LOST = 13,
 };
 
 // Whose memory something lies in.
@@ -1406,6 +1409,21 @@ gumball_code gumball_operators_sample(const gumball_operators *operators,
                                       const gumball_draws *draws,
                                       int32_t *tokens,
                                       uint32_t *statuses);
+
+// Writes the radius of each row: how far all its logits may move, each by its own amount up or down, while
+// gumball_operators_sample draws the same token by these parameters and draws. It is -inf of a row without a
+// token, +inf if no other token can be drawn, and otherwise in units of a logit.
+//
+// `rows`: R rows of logits. `params`: lists of R, or NULL. `draws`: R outputs, without `row_indices` and
+// `slots`. `radii`: memory for R numbers. Parameters of which no radius is known, as typical-p, are
+// GUMBALL_CONFLICT; a list counts as switched on.
+//
+// Cost: launch.
+gumball_code gumball_operators_radii(const gumball_operators *operators,
+                                     const gumball_rows *rows,
+                                     const gumball_row_params *params,
+                                     const gumball_draws *draws,
+                                     float *radii);
 
 #ifdef __cplusplus
 }  // extern "C"

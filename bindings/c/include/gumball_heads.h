@@ -61,19 +61,19 @@ typedef struct {
     // The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights
     // and this bias: its copy is mapped instead of made, so it must not be written as long as the head
     // lives; its clusters are read. Clusters may also be of another program: a safetensors file with the
-    // tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters,
-    // width] of F32, BF16 or F16. NULL: none.
+    // tensors vocab_maps, [clusters, capacity] of I64, I32 or U32 with -1 as padding, and centroids,
+    // [clusters, width] of F32, BF16 or F16. NULL: none.
     const char *file;
-    // Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the
-    // vocabulary once, which are copied.
-    const uint32_t *cluster_ids;
+    // Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` maps of `capacity` ids, each id of the
+    // vocabulary once, and UINT32_MAX after the ids of a cluster with fewer, which are copied.
+    const uint32_t *vocab_maps;
     // With these: for each cluster as many floats as a hidden state has, finite, which are copied.
     const float *centroids;
     size_t clusters;
-    // How many ids a cluster has, up to the vocabulary; the last of clusters that are built has the ids that
-    // are left. 0 for these: 16.
+    // How many ids a cluster has at most, up to the vocabulary; the last of clusters that are built has the
+    // ids that are left. 0 for these: 16.
     size_t capacity;
-    // Of GUMBALL_HEAD_CLUSTERED without a file and `cluster_ids`, whose clusters are built: how often all
+    // Of GUMBALL_HEAD_CLUSTERED without a file and `vocab_maps`, whose clusters are built: how often all
     // ids are assigned to clusters at most; 0: 10.
     size_t iterations;
     // Receives how far the build is; if it stops the build, the error is GUMBALL_UNAVAILABLE. NULL: no
@@ -120,8 +120,8 @@ typedef struct {
     size_t probes;
     // How many bytes of centroids a call reads.
     size_t centroid_bytes;
-    // `vocab` ids, cluster by cluster.
-    const uint32_t *cluster_ids;
+    // `clusters` maps of `capacity` ids, with UINT32_MAX after the ids of a cluster with fewer.
+    const uint32_t *vocab_maps;
     const float *centroids;
     // For each of `vocab` ids the row of the permuted weights that is its own.
     const uint32_t *places;

@@ -43,21 +43,23 @@ pub(crate) fn open(c: Caller<'static>, config: &HeadConfig) -> Result<Head> {
             open_clusters(Path::new(path), exact).map_err(|error| of_file("file", path, error))
         });
     }
-    if config.cluster_ids.is_null() {
-        config.refuse(&["centroids", "clusters"], "cluster_ids", "without ids clusters are built")?;
+    if config.vocab_maps.is_null() {
+        let reason = "without maps clusters are built; give the ids of each, with UINT32_MAX as padding";
+        config.refuse(&["centroids", "clusters"], "vocab_maps", reason)?;
         return build(c, config);
     }
-    config.refuse(&BUILD, "cluster_ids", "none are built of the weights then; leave it zero")?;
-    let (vocab, width, clusters, capacity) =
-        (config.weights.rows, config.weights.width, config.clusters, config.capacity);
-    if clusters.checked_mul(capacity) != Some(vocab) {
-        let value = format!("{clusters} of {capacity} ids");
-        let allowed = format!("so many that their ids are {vocab}, those of the vocabulary");
-        return Err(Failure::out_of_range("clusters", value, &allowed));
+    config.refuse(&BUILD, "vocab_maps", "none are built of the weights then; leave it zero")?;
+    let (shape, clusters, capacity) =
+        ((config.weights.rows, config.weights.width), config.clusters, config.capacity);
+    for (name, number) in [("clusters", clusters), ("capacity", capacity)] {
+        if !(1..=shape.0).contains(&number) {
+            let allowed = format!("in 1..={}, the vocabulary", shape.0);
+            return Err(Failure::out_of_range(name, number, &allowed));
+        }
     }
-    let ids = c.slice("cluster_ids", config.cluster_ids, vocab)?;
-    let centroids = c.slice("centroids", config.centroids, clusters.saturating_mul(width))?;
-    let clusters = Clusters::new(ids.to_vec(), capacity, centroids.to_vec())?;
+    let maps = c.slice("vocab_maps", config.vocab_maps, clusters.saturating_mul(capacity))?;
+    let centroids = c.slice("centroids", config.centroids, clusters.saturating_mul(shape.1))?;
+    let clusters = Clusters::new(maps.to_vec(), capacity, centroids.to_vec(), shape)?;
     make(c, config, |_, _| Ok(clusters))
 }
 

@@ -68,11 +68,11 @@ impl Draws {
         Ok(!self.slots.is_null())
     }
 
-    /// Checks that no tree of drafts names another row.
-    pub(crate) fn check_one_per_tree(&self) -> Result<()> {
+    /// Checks that there is an output for each `item`, which names no other row.
+    pub(crate) fn check_one_per(&self, item: &str) -> Result<()> {
         for (name, list) in [("row_indices", self.row_indices), ("slots", self.slots)] {
             if !list.is_null() {
-                return Err(Failure::out_of_range(name, format!("{list:p}"), "NULL for draft trees"));
+                return Err(Failure::out_of_range(name, format!("{list:p}"), &format!("NULL for {item}")));
             }
         }
         self.reads_pools()?;

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 
-use gumball_engine::unstable::{quoted, shown};
+use gumball_engine::unstable::{quoted, shown_of};
 use gumball_engine::{Error, RanksError};
 
 /// The outcome of a call.
@@ -39,6 +39,9 @@ pub enum Code {
     GUMBALL_CORRUPT = 11,
     /// An earlier exchange of a group failed, which the message tells.
     GUMBALL_BROKEN = 12,
+    /// A device is lost, with all that lies on it: a kernel read or wrote where it must not, or the device
+    /// failed. Each later call in this process gets the same error.
+    GUMBALL_DEVICE_LOST = 13,
 }
 
 /// The parts of an error. Texts stay until the thread's next error, and are empty where there is none.
@@ -90,7 +93,8 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 impl Failure {
     /// A value outside the range of a parameter; the parameter's name may be composed at run time.
     pub fn out_of_range(parameter: impl Into<String>, value: impl ToString, allowed: &str) -> Self {
-        let (parameter, value) = (parameter.into(), shown(&value.to_string()));
+        let parameter = parameter.into();
+        let value = shown_of(&parameter, &value.to_string());
         let message = format!("{parameter} is {value}, but must be {allowed}");
         Self { code: Code::GUMBALL_OUT_OF_RANGE, parameter, value, allowed: allowed.to_owned(), message }
     }
@@ -145,7 +149,8 @@ impl From<Error> for Failure {
         use Code::*;
         let error = error.with_parameter(|name| match name {
             "to" => "ints",
-            _ => ["drafts.", "paths.", "hidden."].iter().find_map(|of| name.strip_prefix(of)).unwrap_or(name),
+            "paths" => "ids",
+            _ => ["drafts.", "hidden."].iter().find_map(|of| name.strip_prefix(of)).unwrap_or(name),
         });
         let message = error.to_string();
         let (code, parameter, value, allowed) = match error {
@@ -160,6 +165,7 @@ impl From<Error> for Failure {
             }
             Error::Unknown { parameter, name, known } => (GUMBALL_UNKNOWN, parameter, name, known),
             Error::Unavailable { resource, reason } => (GUMBALL_UNAVAILABLE, resource, String::new(), reason),
+            Error::DeviceLost { reason } => (GUMBALL_DEVICE_LOST, "device", String::new(), reason),
             Error::Ranks(error) => return (*error).into(),
             _ => (GUMBALL_PANIC, "", String::new(), String::new()),
         };

@@ -43,8 +43,8 @@ pub struct HeadInfo {
     pub probes: usize,
     /// How many bytes of centroids a call reads.
     pub centroid_bytes: usize,
-    /// `vocab` ids, cluster by cluster.
-    pub cluster_ids: *const u32,
+    /// `clusters` maps of `capacity` ids, with UINT32_MAX after the ids of a cluster with fewer.
+    pub vocab_maps: *const u32,
     pub centroids: *const f32,
     /// For each of `vocab` ids the row of the permuted weights that is its own.
     pub places: *const u32,
@@ -139,6 +139,9 @@ pub unsafe extern "C" fn gumball_head_copy(
     make(|c| {
         let (device, head) = (require("device", device)?.inner.clone(), require("head", head)?);
         let rows = rows_of(rows);
+        if fast > 0 {
+            gumball_engine::DeviceHead::check_fast(head.get())?;
+        }
         let copy = if weights.is_null() {
             gumball_engine::DeviceHead::new(&device, head.get(), rows)?
         } else {
@@ -226,7 +229,7 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
                 (info.most_rows, info.probes) = (clustered.most_rows(), clustered.probes());
                 (info.clusters, info.capacity) = (clusters.count(), clusters.capacity());
                 info.centroid_bytes = clustered.centroid_bytes();
-                (info.cluster_ids, info.centroids) = (first(clusters.ids()), first(clusters.centroids()));
+                (info.vocab_maps, info.centroids) = (first(clusters.maps()), first(clusters.centroids()));
                 info.places = first(clustered.places());
                 let special = clustered.special_ids();
                 (info.special_ids, info.special_ids_len) = (first(special), special.len());

@@ -86,19 +86,19 @@ pub struct HeadConfig {
     /// The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights
     /// and this bias: its copy is mapped instead of made, so it must not be written as long as the head
     /// lives; its clusters are read. Clusters may also be of another program: a safetensors file with the
-    /// tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters,
-    /// width] of F32, BF16 or F16. NULL: none.
+    /// tensors vocab_maps, [clusters, capacity] of I64, I32 or U32 with -1 as padding, and centroids,
+    /// [clusters, width] of F32, BF16 or F16. NULL: none.
     pub file: *const c_char,
-    /// Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the
-    /// vocabulary once, which are copied.
-    pub cluster_ids: *const u32,
+    /// Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` maps of `capacity` ids, each id of the
+    /// vocabulary once, and UINT32_MAX after the ids of a cluster with fewer, which are copied.
+    pub vocab_maps: *const u32,
     /// With these: for each cluster as many floats as a hidden state has, finite, which are copied.
     pub centroids: *const f32,
     pub clusters: usize,
-    /// How many ids a cluster has, up to the vocabulary; the last of clusters that are built has the ids that
-    /// are left. 0 for these: 16.
+    /// How many ids a cluster has at most, up to the vocabulary; the last of clusters that are built has the
+    /// ids that are left. 0 for these: 16.
     pub capacity: usize,
-    /// Of GUMBALL_HEAD_CLUSTERED without a file and `cluster_ids`, whose clusters are built: how often all
+    /// Of GUMBALL_HEAD_CLUSTERED without a file and `vocab_maps`, whose clusters are built: how often all
     /// ids are assigned to clusters at most; 0: 10.
     pub iterations: usize,
     /// Receives how far the build is; if it stops the build, the error is GUMBALL_UNAVAILABLE. NULL: no
@@ -165,7 +165,7 @@ impl Head {
 }
 
 /// The fields of clusters that a program has, and of clusters that are built; both read `capacity`.
-pub(crate) const CLUSTERS: [&str; 4] = ["cluster_ids", "centroids", "clusters", "capacity"];
+pub(crate) const CLUSTERS: [&str; 4] = ["vocab_maps", "centroids", "clusters", "capacity"];
 pub(crate) const BUILD: [&str; 3] = ["iterations", "progress", "user"];
 
 impl HeadConfig {
@@ -213,7 +213,7 @@ impl HeadConfig {
             ("no_screen", self.no_screen > 0),
             ("most_rows", self.most_rows > 0),
             ("file", !self.file.is_null()),
-            ("cluster_ids", !self.cluster_ids.is_null()),
+            ("vocab_maps", !self.vocab_maps.is_null()),
             ("centroids", !self.centroids.is_null()),
             ("clusters", self.clusters > 0),
             ("capacity", self.capacity > 0),

@@ -181,7 +181,7 @@ pub unsafe extern "C" fn gumball_operators_judge(
         let drafts = c.read("drafts", drafts)?;
         let draws = c.read("draws", draws)?;
         let out = c.plain("out", out)?;
-        draws.check_one_per_tree()?;
+        draws.check_one_per("draft trees")?;
         let count = draws.outputs;
         let given = Given::new(&target, drafts, count, arrays.memory)?;
         let keys = draws.keys(arrays)?;

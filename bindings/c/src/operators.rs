@@ -1,4 +1,5 @@
-//! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows, draws.
+//! Operators on whole matrices, without requests: softmax, renormalised probabilities, masked rows, draws,
+//! and how far a row is from another token.
 
 use std::ffi::c_char;
 
@@ -199,6 +200,41 @@ pub unsafe extern "C" fn gumball_operators_sample(
         }
         tokens.finish();
         statuses.finish();
+        Ok(())
+    })
+}
+
+/// Writes the radius of each row: how far all its logits may move, each by its own amount up or down, while
+/// gumball_operators_sample draws the same token by these parameters and draws. It is -inf of a row without a
+/// token, +inf if no other token can be drawn, and otherwise in units of a logit.
+///
+/// `rows`: R rows of logits. `params`: lists of R, or NULL. `draws`: R outputs, without `row_indices` and
+/// `slots`. `radii`: memory for R numbers. Parameters of which no radius is known, as typical-p, are
+/// GUMBALL_CONFLICT; a list counts as switched on.
+///
+/// Cost: launch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_operators_radii(
+    operators: Option<&Operators>,
+    rows: *const Rows,
+    params: *const RowParams,
+    draws: *const Draws,
+    radii: *mut f32,
+) -> Code {
+    call(|c| {
+        let operators = require("operators", operators)?;
+        let (arrays, neutral) = (operators.arrays(c), SamplingParams::default());
+        let (rows, count) = arrays.rows(rows)?;
+        let draws = c.read("draws", draws)?;
+        draws.check_one_per("radii")?;
+        if draws.outputs != count {
+            return Err(Error::length("outputs", draws.outputs, format!("one per row, {count}")).into());
+        }
+        let params = read_row_params(arrays, params, count, &neutral)?;
+        let keys = draws.keys(arrays)?;
+        let mut radii = arrays.required("radii", radii, count)?;
+        operators.inner.radii(rows, &params, &keys, radii.column().expect("it is required"))?;
+        radii.finish();
         Ok(())
     })
 }

@@ -22,7 +22,7 @@ use crate::signals::LOOK;
 /// The arguments of a head that say which clusters it has.
 #[derive(Clone, Copy)]
 pub struct ClusterArguments<'a, 'py> {
-    pub clusters: Option<&'a Bound<'py, PyAny>>,
+    pub vocab_maps: Option<&'a Bound<'py, PyAny>>,
     pub centroids: Option<&'a Bound<'py, PyAny>>,
     pub capacity: Option<&'a Bound<'py, PyAny>>,
     pub iterations: Option<&'a Bound<'py, PyAny>>,
@@ -40,7 +40,7 @@ impl<'py> ClusterArguments<'_, 'py> {
     /// Returns the arguments that are set, by their names.
     pub fn set(&self) -> impl Iterator<Item = &'static str> {
         let all = [
-            ("clusters", self.clusters),
+            ("vocab_maps", self.vocab_maps),
             ("centroids", self.centroids),
             ("capacity", self.capacity),
             ("iterations", self.iterations),
@@ -49,30 +49,30 @@ impl<'py> ClusterArguments<'_, 'py> {
         all.into_iter().filter(|(_, given)| given.is_some()).map(|(name, _)| name)
     }
 
-    /// Reads what they say.
+    /// Reads what they say of a head of `shape`, which is [vocab, width].
     ///
     /// # Errors
     /// - `ValueError` for arguments that exclude each other, and for clusters that are none.
     /// - `TypeError` for objects of other types.
-    pub fn source(&self, file: Option<PathBuf>) -> PyResult<Source<'py>> {
+    pub fn source(&self, file: Option<PathBuf>, shape: (usize, usize)) -> PyResult<Source<'py>> {
         let excluded = |name: &str, other: &str| {
             let text = format!("{name} is for clusters that are built, but {other} is given");
             Err(InvalidValueError::new_err(text))
         };
         if let Some(file) = file {
             return match self.set().next() {
-                Some(name @ ("clusters" | "centroids")) => Err(InvalidValueError::new_err(format!(
+                Some(name @ ("vocab_maps" | "centroids")) => Err(InvalidValueError::new_err(format!(
                     "{name} and file are given, but must be one of the two"
                 ))),
                 Some(name) => excluded(name, "file"),
                 None => Ok(Source::File(file)),
             };
         }
-        match (self.clusters, self.centroids) {
-            (Some(clusters), Some(centroids)) => {
-                match self.set().find(|name| !matches!(*name, "clusters" | "centroids")) {
-                    Some(name) => excluded(name, "clusters"),
-                    None => read_given(clusters, centroids).map(Source::Given),
+        match (self.vocab_maps, self.centroids) {
+            (Some(maps), Some(centroids)) => {
+                match self.set().find(|name| !matches!(*name, "vocab_maps" | "centroids")) {
+                    Some(name) => excluded(name, "vocab_maps"),
+                    None => read_given(maps, centroids, shape).map(Source::Given),
                 }
             }
             (None, None) => {
@@ -87,8 +87,12 @@ impl<'py> ClusterArguments<'_, 'py> {
                 }
                 Ok(Source::Built(ClusterBuild { capacity, iterations }, self.progress.cloned()))
             }
-            (Some(_), None) => Err(InvalidValueError::new_err("clusters are given without centroids")),
-            (None, Some(_)) => Err(InvalidValueError::new_err("centroids are given without clusters")),
+            (Some(_), None) => Err(InvalidValueError::new_err(
+                "vocab_maps is given without centroids, which must be given too: [clusters, width], a row for each map",
+            )),
+            (None, Some(_)) => Err(InvalidValueError::new_err(
+                "centroids is given without vocab_maps, which must be given too: [clusters, capacity] of ids, with -1 as padding",
+            )),
         }
     }
 }
@@ -120,21 +124,24 @@ impl Source<'_> {
 /// The state after a panic, for the message.
 const UNBUILT: &str = "no clusters were made";
 
-/// Takes clusters `[clusters, capacity]` with centroids `[clusters, width]`.
-fn read_given(clusters: &Bound<'_, PyAny>, centroids: &Bound<'_, PyAny>) -> PyResult<Clusters> {
-    let lists: Vec<Vec<u32>> = integer_lists(clusters, "clusters")?;
+/// Takes the maps of clusters, `[clusters, capacity]`, or a list of ids for each, with centroids `[clusters,
+/// width]`.
+fn read_given(
+    maps: &Bound<'_, PyAny>,
+    centroids: &Bound<'_, PyAny>,
+    shape: (usize, usize),
+) -> PyResult<Clusters> {
+    let mut lists: Vec<Vec<i64>> = integer_lists(maps, "vocab_maps")?;
     let (_array, matrix) = arrays::host_floats(centroids, "centroids")?;
-    if matrix.rows != lists.len() {
-        let allowed = format!("{}, one for each cluster", lists.len());
-        return Err(out_of_range("centroids.shape[0]", matrix.rows, allowed));
+    if (matrix.rows, matrix.width) != (lists.len(), shape.1) {
+        let allowed = format!("({}, {}), a row for each map", lists.len(), shape.1);
+        return Err(out_of_range("centroids.shape", format!("({}, {})", matrix.rows, matrix.width), allowed));
     }
-    let read = Clusters::of_lists(&lists, widened(&matrix));
+    let capacity = lists.iter().map(Vec::len).max().unwrap_or(0);
+    lists.iter_mut().for_each(|list| list.resize(capacity, -1));
+    let read = Clusters::of_signed(&lists.concat(), capacity, widened(&matrix), shape);
     read.map_err(|error| {
-        to_py_err(error.with_parameter(|name| match name {
-            "capacity" => "clusters.shape[1]",
-            "cluster_ids" => "clusters",
-            name => name,
-        }))
+        to_py_err(error.with_parameter(|name| if name == "capacity" { "vocab_maps.shape[1]" } else { name }))
     })
 }
 

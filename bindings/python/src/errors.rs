@@ -5,7 +5,7 @@
 //! `TypeError`. A missing driver, library, device or memory raises `UnavailableError`, a `RuntimeError`.
 
 use gumball_engine::head::ArtefactError;
-use gumball_engine::unstable::{quoted, shown};
+use gumball_engine::unstable::{quoted, shown, shown_of};
 use gumball_engine::{Error, RanksError};
 use pyo3::exceptions::{PyBaseException, PyException, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
@@ -21,6 +21,7 @@ pyo3::import_exception!(gumball.errors, UnnamedTypeError);
 pyo3::import_exception!(gumball.errors, UnnamedValueError);
 pyo3::import_exception!(gumball.errors, CallError);
 pyo3::import_exception!(gumball.errors, UnavailableError);
+pyo3::import_exception!(gumball.errors, DeviceLostError);
 pyo3::import_exception!(gumball.errors, DistError);
 pyo3::import_exception!(gumball.errors, LostError);
 pyo3::import_exception!(gumball.errors, LateError);
@@ -32,6 +33,7 @@ pyo3::import_exception!(gumball.errors, BrokenError);
 pub fn to_py_err(error: Error) -> PyErr {
     match error {
         Error::Unavailable { .. } => UnavailableError::new_err(error.to_string()),
+        Error::DeviceLost { .. } => DeviceLostError::new_err(error.to_string()),
         Error::Ranks(error) => ranks_err(*error),
         _ => InvalidValueError::new_err(error.to_string()),
     }
@@ -97,25 +99,33 @@ pub fn pool_names(error: Error) -> Error {
     })
 }
 
-/// Calls drafts, paths and their parts by the names of Python's arguments.
-pub fn draft_names(error: Error) -> Error {
+/// Calls drafts, paths and their parts by the names of Python's arguments; `counted`: the lists whose lengths
+/// are the batch's counts.
+pub fn draft_names(error: Error, counted: Option<&'static str>) -> Error {
     let is_value = matches!(error, Error::OutOfRange { .. });
-    error.with_parameter(|name| match name {
-        "drafts.counts" if is_value => "len(drafts)",
-        "paths.counts" if is_value => "len(paths)",
-        "drafts.counts" | "drafts.ids" | "ids" => "drafts",
-        "paths.counts" | "paths.ids" => "paths",
+    error.with_parameter(|name| match (name, counted) {
+        ("counts", Some("drafts")) if is_value => "len(drafts)",
+        ("counts", Some("paths")) if is_value => "len(paths)",
+        ("counts", Some(lists)) => lists,
+        (name, _) => draft_name(name),
+    })
+}
+
+fn draft_name(name: &'static str) -> &'static str {
+    match name {
+        "drafts.ids" | "ids" => "drafts",
         "drafts.parents" => "parents",
         "drafts.probs" | "drafts.probs.stride" => "probs",
         name => name,
-    })
+    }
 }
 
 /// Returns a `ValueError` for a value outside its range.
 pub fn out_of_range(name: &str, value: impl std::fmt::Display, allowed: impl std::fmt::Display) -> PyErr {
-    // A secret key may have been given in the place of its number.
-    let value = if name == "watermark.key" { "not shown".to_owned() } else { shown(&value.to_string()) };
-    InvalidValueError::new_err(format!("{name} is {value}, but must be {allowed}"))
+    InvalidValueError::new_err(format!(
+        "{name} is {}, but must be {allowed}",
+        shown_of(name, &value.to_string())
+    ))
 }
 
 /// Returns a `TypeError` for an object of the wrong kind.

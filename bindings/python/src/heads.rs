@@ -126,7 +126,6 @@ pub fn own_names(error: Error) -> Error {
     error.with_parameter(|name| match name {
         "vocab" => "weights.shape[0]",
         "hidden.width" => "weights.shape[1]",
-        "cluster_ids" => "clusters",
         name => name,
     })
 }
@@ -276,11 +275,8 @@ attributes! {
     /// The ids that a clustered head always computes: int64, ascending.
     special_ids: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.special_ids()));
 
-    /// How many ids a cluster has; the last one may have fewer. 0 except for "clustered".
+    /// How many ids a cluster has at most; 0 except for "clustered".
     capacity: usize = |head, _py| Ok(head.of_clustered(0, |it| it.clusters().capacity()));
-
-    /// The ids of all clusters, the first cluster's first: int64, [vocab]; empty except for "clustered".
-    cluster_ids: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.clusters().ids()));
 
     /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty except for
     /// "clustered".
@@ -340,29 +336,30 @@ impl Head {
     /// Makes a head with the ids in clusters, which computes the logits of clusters whose centroids look
     /// likeliest, all others being -inf.
     ///
-    /// Its clusters come from a file, or from clusters, [clusters, capacity] of integers with each id of the
-    /// vocabulary once, and centroids, [clusters, width]. If neither is given they are built, with capacity
-    /// ids each (the last one may have fewer), in up to iterations assignments of all ids, which may take
-    /// minutes. progress(iteration, iterations, done, of): called meanwhile by the thread that makes the
-    /// head, with the assignment, from 0, of how many, and the ids done of all ids; an exception stops the
-    /// build. file: the path of a file that save or `gumball head build` wrote of these weights and this
-    /// bias, or of a safetensors file with the tensors clusters.ids and clusters.centroids, of the shapes and
-    /// types above. probes: how many clusters a hidden state probes; None: an eighth of them. special_ids:
-    /// ids that are always computed, such as ends of text. most_rows: how many rows of a call are computed in
-    /// part at most; in a call that has more, all logits of all rows are computed, and most left out. None:
-    /// 16 if more than a sixth of the clusters are probed, else no number. in_place: the head permutes the
-    /// rows of weights in the caller's memory and borrows them, instead of copying them. An embedding that is
-    /// tied to them must then read the row of an id at places[id]. The class explains the others.
+    /// Its clusters come from a file, or from vocab_maps, [clusters, capacity] of integers with each id of
+    /// the vocabulary once and -1 after the ids of a cluster with fewer, or a list of ids for each
+    /// cluster, and centroids, [clusters, width]. If neither is given they are built, with capacity ids each
+    /// (the last one may have fewer), in up to iterations assignments of all ids, which may take minutes.
+    /// progress(iteration, iterations, done, of): called meanwhile by the thread that makes the head, with
+    /// the assignment, from 0, of how many, and the ids done of all ids; an exception stops the build. file:
+    /// the path of a file that save or `gumball head build` wrote of these weights and this bias, or of a
+    /// safetensors file with the tensors vocab_maps and centroids, of the shapes and types above. probes: how
+    /// many clusters a hidden state probes; None: an eighth of them. special_ids: ids that are always
+    /// computed, such as ends of text. most_rows: how many rows of a call are computed in part at most; in a
+    /// call that has more, all logits of all rows are computed, and most left out. None: 16 if more than a
+    /// sixth of the clusters are probed, else no number. in_place: the head permutes the rows of weights in
+    /// the caller's memory and borrows them, instead of copying them. An embedding that is tied to them must
+    /// then read the row of an id at places[id]. The class explains the others.
     ///
     /// Raises the errors of auto, and ValueError for arguments that exclude each other. No row was moved
     /// then.
     #[staticmethod]
     #[pyo3(
         signature = (
-            weights, *, bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None, clusters=None,
+            weights, *, bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None, vocab_maps=None,
             centroids=None, capacity=None, iterations=None, progress=None, probes=None, special_ids=None, in_place=false,
         ),
-        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=None, file=None, clusters=None, \
+        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=None, file=None, vocab_maps=None, \
                           centroids=None, capacity=16, iterations=10, progress=None, probes=None, special_ids=(), in_place=False)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -375,7 +372,7 @@ impl Head {
         #[pyo3(from_py_with = argument)] level: Option<&str>,
         most_rows: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = argument)] file: Option<PathBuf>,
-        clusters: Option<&Bound<'_, PyAny>>,
+        vocab_maps: Option<&Bound<'_, PyAny>>,
         centroids: Option<&Bound<'_, PyAny>>,
         capacity: Option<&Bound<'_, PyAny>>,
         iterations: Option<&Bound<'_, PyAny>>,
@@ -391,7 +388,8 @@ impl Head {
             most_rows: most_rows.map(|rows| extract_int(rows, "most_rows")).transpose()?,
         };
         let (array, matrix) = arrays::host_floats(weights, "weights")?;
-        let source = ClusterArguments { clusters, centroids, capacity, iterations, progress }.source(file)?;
+        let given = ClusterArguments { vocab_maps, centroids, capacity, iterations, progress };
+        let source = given.source(file, (matrix.rows, matrix.width))?;
         if in_place {
             check_movable(&array, &matrix)?;
         }
@@ -438,6 +436,20 @@ impl Head {
             CallError::new_err("a call is using the head; set its probes before or after calls")
         })?;
         clustered.set_probes(probes).map_err(to_py_err)
+    }
+
+    /// The ids of each cluster, and -1 after the ids of a cluster with fewer: int64, [clusters, capacity]; no
+    /// rows except for "clustered". A copy.
+    #[getter]
+    fn vocab_maps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<i64>>> {
+        modules::load_numpy(py)?;
+        let (count, capacity, maps) = self.of_clustered((0, 0, Vec::new()), |clustered| {
+            let clusters = clustered.clusters();
+            // No id is u32::MAX there.
+            let signed = clusters.maps().iter().map(|id| i64::from(id.cast_signed()));
+            (clusters.count(), clusters.capacity(), signed.collect())
+        });
+        PyArray1::from_vec(py, maps).reshape([count, capacity])
     }
 
     /// The centroids of the clusters: float32, [clusters, width]; no rows except for "clustered". A copy.

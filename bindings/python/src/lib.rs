@@ -96,8 +96,8 @@ mod _gumball {
     use super::outputs::{Emitted, Outputs};
     #[pymodule_export]
     use super::params::{
-        add_watermark_keys, check_params, json_of_json, json_of_params, nearest_name, prompt_seed,
-        sample_seed, shown_text,
+        add_watermark_keys, check_key_number, check_params, json_of_json, json_of_params, name_advice,
+        nearest_name, prompt_seed, sample_seed, shown_text,
     };
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};

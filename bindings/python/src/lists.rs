@@ -219,6 +219,18 @@ pub fn numbers(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<f3
     collected(py, vector.numbers(name), name, LONGEST)
 }
 
+/// Reads the elements of a one-dimensional array on the host, as words of 64 bits.
+///
+/// # Errors
+/// As [`elements`].
+pub fn words(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<u64>> {
+    let vector = array.vector(name)?;
+    if vector.len() > LONGEST {
+        return Err(too_long(name, vector.len(), LONGEST));
+    }
+    collected(py, vector.words(name), name, LONGEST)
+}
+
 /// Returns whether an object is true or false, of Python or of numpy.
 pub fn is_truth(object: &Bound<'_, PyAny>) -> bool {
     if object.is_exact_instance_of::<PyFloat>() || object.is_exact_instance_of::<PyInt>() {

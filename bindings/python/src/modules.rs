@@ -1,6 +1,7 @@
 //! Modules that this package uses only if the program has imported them: importing `gumball` imports neither
 //! numpy nor torch.
 
+use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -53,8 +54,17 @@ fn ndarray(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 /// # Errors
 /// - `ImportError` if numpy is not installed.
 pub fn load_numpy(py: Python<'_>) -> PyResult<()> {
-    if !numpy_is_loaded(py) {
-        py.import("numpy")?;
+    if !numpy_is_loaded(py)
+        && let Err(cause) = py.import("numpy")
+    {
+        let text =
+            "numpy is not installed, whose arrays are handed out; pip install \"gumball[numpy]\" brings it";
+        if !cause.is_instance_of::<PyModuleNotFoundError>(py) {
+            return Err(cause);
+        }
+        let error = PyModuleNotFoundError::new_err(text);
+        error.set_cause(py, Some(cause));
+        return Err(error);
     }
     Ok(())
 }

@@ -174,10 +174,11 @@ impl Outputs {
     /// Returns the kept sets.
     ///
     /// # Errors
-    /// - `ValueError` unless the pool keeps them.
+    /// - `ValueError` unless the pool keeps them, and of scores.
     fn kept_sets_of(&self) -> PyResult<&KeptSets> {
         let kept = self.kept.as_ref();
-        kept.ok_or_else(|| out_of_range("kept", "False", "True when the pool is made"))
+        let allowed = "of a step or a verification of a pool that was made with kept=True; scores have none";
+        kept.ok_or_else(|| out_of_range("kept", "absent", allowed))
     }
 
     /// Returns an array over words of these outputs.
@@ -290,7 +291,8 @@ impl Outputs {
 
     /// The ids that a row's filters kept, [K] uint32, ascending.
     ///
-    /// Raises ValueError unless the pool was made with kept=True, IndexError if the row is outside 0..R.
+    /// Raises ValueError unless the pool was made with kept=True, and of scores; IndexError if the row is
+    /// outside 0..R.
     fn kept<'py>(slf: &Bound<'py, Self>, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let kept = slf.get().kept_sets_of()?;
         let row = slf.get().row_index(row)?;
@@ -301,7 +303,7 @@ impl Outputs {
     /// The kept sets of all rows: how many ids each row has, [R] int32, and the ids, row after row, int32.
     /// gumball.torch.kept_bitmask takes both, as tensors.
     ///
-    /// Raises ValueError unless the pool was made with kept=True.
+    /// Raises ValueError unless the pool was made with kept=True, and of scores.
     fn kept_sets<'py>(slf: &Bound<'py, Self>) -> PyResult<Sets<'py>> {
         let kept = slf.get().kept_sets_of()?;
         Ok((Self::array(slf, &kept.lengths)?, Self::array(slf, &kept.ids)?))

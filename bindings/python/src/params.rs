@@ -3,12 +3,12 @@
 //! The class itself is a dataclass in `python/gumball/params.py`. This file reads its attributes, once per
 //! request.
 
-use gumball_engine::unstable::{Field, Parameters, meant, nearest, quoted};
+use gumball_engine::unstable::{Field, Parameters, advice, meant, nearest, quoted};
 use gumball_engine::{Error, Filter, FilterOrder, LogprobMode, MAX_VOCAB, Mark, SamplingParams, Watermark};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFloat, PyString};
+use pyo3::types::{PyDict, PyFloat, PyString, PyType};
 
 use crate::arguments::argument;
 use crate::errors::{InvalidValueError, not_a, out_of_range, passes, to_py_err, wrong_type};
@@ -21,15 +21,36 @@ use crate::lists::{extract_int, integers, is_truth, iterated, number, truth};
 /// - `ValueError` if an integer lies outside its type's range. The engine checks the parameters' ranges when
 ///   it admits the request.
 pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
-    if !params.hasattr(intern!(params.py(), "repetition_penalty"))? {
+    if !are_params(params)? {
         return Err(wrong_type("params", "a gumball.SamplingParams", params));
     }
     part(params, "params", "a gumball.SamplingParams")
 }
 
+fn are_params(it: &Bound<'_, PyAny>) -> PyResult<bool> {
+    it.hasattr(intern!(it.py(), "repetition_penalty"))
+}
+
+/// Reads the size of a vocabulary.
+///
+/// # Errors
+/// - `TypeError` for another type; of parameters in its place it says where each of the two comes.
+pub fn vocab(it: &Bound<'_, PyAny>) -> PyResult<usize> {
+    match are_params(it)? {
+        true => Err(wrong_type("vocab", VOCAB, it)),
+        false => extract_int(it, "vocab"),
+    }
+}
+
+const VOCAB: &str = "an integer: Sampler(params, vocab), but Pool(vocab), whose admit takes params";
+
 /// Reads a structure of parameters from the attributes of their names; one that is `None` is absent.
 pub(crate) fn part<T: Parameters>(it: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyResult<T> {
     let mut read = T::neutral();
+    // A class has the attributes of its instances.
+    if it.is_instance_of::<PyType>() {
+        return Err(wrong_type(name, wanted, it));
+    }
     for parameter in T::TABLE {
         let value = it.getattr(PyString::intern(it.py(), parameter.field()));
         let value = value.map_err(|error| match error.is_instance_of::<PyAttributeError>(it.py()) {
@@ -92,10 +113,17 @@ fn whole<'py>(it: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// Returns a value's text for an error: of a long one the first characters, with escapes for characters that
-/// a terminal acts on.
+/// a terminal acts on, and nothing of what may be a secret key. parameter: whose value it is.
 #[pyfunction]
-pub fn shown_text(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(gumball_engine::unstable::shown(&value.str()?.to_string_lossy()))
+#[pyo3(signature = (value, parameter = ""))]
+pub fn shown_text(value: &Bound<'_, PyAny>, parameter: &str) -> PyResult<String> {
+    Ok(gumball_engine::unstable::shown_of(parameter, &value.str()?.to_string_lossy()))
+}
+
+/// Checks that a watermark's key is a number, so that no object of Python has a key itself to show.
+#[pyfunction]
+pub fn check_key_number(key: &Bound<'_, PyAny>) -> PyResult<()> {
+    extract_int::<u32>(&whole(key)?, "watermark.key").map(drop)
 }
 
 /// Returns the known name that is nearest to one that is not known; with peers also what another engine's
@@ -106,6 +134,13 @@ pub fn nearest_name(name: &Bound<'_, PyString>, known: Vec<String>, peers: bool)
     let name = &*name.to_string_lossy();
     let known = known.iter().map(String::as_str);
     if peers { meant(name, known) } else { nearest(name, known) }.map(str::to_owned)
+}
+
+/// Returns what to say of a name that is none of the known ones: which was meant, or that it is the caller's
+/// part. None if neither is known.
+#[pyfunction]
+pub fn name_advice(name: &Bound<'_, PyString>, known: Vec<String>) -> Option<String> {
+    advice(&name.to_string_lossy(), known.iter().map(String::as_str))
 }
 
 /// Checks parameters against their ranges for a vocabulary. Without vocab it skips what depends on the
@@ -196,7 +231,8 @@ pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     word(object, "seed")
 }
 
-fn word(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
+/// Reads an integer in 0..2^64.
+pub fn word(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
     if is_truth(object) {
         return Err(wrong_type(name, "an integer", object));
     }

@@ -133,7 +133,7 @@ impl Sampler {
     ) -> PyResult<Self> {
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         let draw = draw.map(|draw| extract_int(draw, "draw")).transpose()?.unwrap_or(0);
-        let (params, vocab) = (params::read(params)?, extract_int(vocab, "vocab")?);
+        let (vocab, params) = (params::vocab(vocab)?, params::read(params)?);
         let make = || {
             let mut sampler = EngineSampler::new(params, vocab)?.with_prompt(&prompt).with_draw(draw);
             if let Some(route) = route {

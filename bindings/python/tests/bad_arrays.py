@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers import Said
+from producers import Dangling, Said
 
 Bad = dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]]
 
@@ -58,6 +58,16 @@ BAD_ARRAYS: Bad = {
     "misaligned": (misaligned, ValueError, "{}'s address is .*, but must be a multiple of 4 bytes"),
     "endless": (lambda rows: Said((1 << 40, 1 << 40)), ValueError, "what fits in memory"),
     "nowhere": (lambda rows: Said(address=None), TypeError, "{} has no memory"),
+    "without lengths": (
+        lambda rows: Dangling(shape=None),
+        ValueError,
+        "{} cannot be read: DLPack's shape is NULL, .* address of 2 numbers",
+    ),
+    "without the length of a row": (lambda rows: Dangling(shape=None, ndim=1), ValueError, "DLPack's shape is NULL"),
+    "misaligned lengths": (lambda rows: Dangling(shape=1 << 40 | 1), ValueError, "DLPack's shape is misaligned"),
+    "misaligned strides": (lambda rows: Dangling(strides=4), ValueError, "DLPack's strides is misaligned"),
+    "lengths below 0": (lambda rows: Dangling(shape=(7, -900)), ValueError, "DLPack's shape is -900, .* at least 0"),
+    "dimensions below 0": (lambda rows: Dangling(ndim=-1), ValueError, "DLPack's ndim is -1"),
     "crooked": (
         lambda rows: np.ndarray((2, 3), "f4", bytes(64), strides=(13, 4)),
         ValueError,

@@ -90,6 +90,29 @@ class Said:
         return lent(np.zeros(1, np.float32), self.address, self.shape, self.device)
 
 
+class Dangling:
+    """An array whose DLPack structure has other pointers, numbers of dimensions or lengths than a tensor."""
+
+    def __init__(self, **said: Any) -> None:
+        self.said, self.shape = said, (7, 900)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        array = np.zeros(self.shape, np.float32)
+        capsule = lent(array, array.ctypes.data, self.shape, Device(1, 0))
+        managed, *_ = list(LENT.values())[-1]
+        for name, value in self.said.items():
+            if isinstance(value, tuple):
+                value = (ctypes.c_int64 * len(value))(*value)
+                self.kept = value
+            elif name in ("shape", "strides"):
+                value = ctypes.cast(value, ctypes.POINTER(ctypes.c_int64))
+            setattr(managed.tensor, name, value)
+        return capsule
+
+
 def lent(array: np.ndarray, address: int | None, shape: tuple[int, ...], device: Device) -> Any:
     """A capsule of memory at an address, of the array's type."""
     lengths = (ctypes.c_int64 * max(len(shape), 1))(*shape)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from array import array as array_of
 from typing import Any
 
@@ -202,3 +204,19 @@ def test_masks_of_both_layouts_allow_what_they_say_and_fail_closed(device: str, 
     ):
         with pytest.raises(ValueError, match=text):
             sampler.sample(batch[0], mask=wrong)
+
+
+def test_arrays_without_numpy_say_what_brings_it() -> None:
+    program = """
+import array, sys
+sys.modules["numpy"] = None
+import gumball
+pool = gumball.Pool(4, slots=1)
+out = pool.step(array.array("f", [0, 1, 2, 3]), [pool.admit(gumball.SamplingParams())])
+try:
+    out.tokens
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 'pip install "gumball[numpy]"' in said.stdout

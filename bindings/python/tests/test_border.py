@@ -99,6 +99,7 @@ SAME = {
     "ids": "ids|drafts",
     "device": "device|weights",
     "keys": "keys|watermark.key",
+    "key": "watermark.key",
 }
 
 

@@ -25,7 +25,7 @@ WEIGHTS = (random.standard_normal((VOCAB, WIDTH)) / 4).astype(np.float16).astype
 HIDDEN = (random.standard_normal((64, WIDTH)) * 2).astype(np.float16).astype(np.float32)
 IDS = random.permutation(VOCAB).reshape(-1, CAPACITY)
 CENTROIDS = WEIGHTS[IDS].mean(axis=1).astype(np.float16).astype(np.float32)
-CLUSTERS: dict[str, Any] = dict(clusters=IDS, centroids=CENTROIDS, probes=6, special_ids=[599, 7, 7, 300])
+CLUSTERS: dict[str, Any] = dict(vocab_maps=IDS, centroids=CENTROIDS, probes=6, special_ids=[599, 7, 7, 300])
 REQUESTS = [
     SamplingParams(seed=1),
     SamplingParams(temperature=0, repetition_penalty=1.2),
@@ -156,10 +156,10 @@ def test_what_is_known_of_a_head() -> None:
     assert [head.unscreened.tolist() for head in (plain, auto, clustered)] == [[], [3, 9], []]
     assert VOCAB * WIDTH < auto.screen_bytes < 2 * VOCAB * WIDTH and plain.screen_bytes == 0
     assert (plain.probes, plain.capacity, plain.centroid_bytes) == (0, 0, 0) and auto.unscreened.dtype == np.int64
-    assert [len(array) for array in (plain.special_ids, plain.cluster_ids, plain.places, plain.centroids)] == [0] * 4
+    assert [len(array) for array in (plain.special_ids, plain.vocab_maps, plain.places, plain.centroids)] == [0] * 4
     assert (clustered.capacity, clustered.probes, clustered.special_ids.tolist()) == (CAPACITY, 6, [7, 300, 599])
-    assert clustered.cluster_ids.tolist() == IDS.reshape(-1).tolist() and np.array_equal(clustered.centroids, CENTROIDS)
-    assert np.array_equal(clustered.cluster_ids[clustered.places], np.arange(VOCAB))
+    assert clustered.vocab_maps.tolist() == IDS.tolist() and np.array_equal(clustered.centroids, CENTROIDS)
+    assert np.array_equal(IDS.reshape(-1)[clustered.places], np.arange(VOCAB))
     # Centroids that bf16 holds are read as such.
     short = (CENTROIDS.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     sizes = [MAKERS["clustered"](WEIGHTS, centroids=one).centroid_bytes for one in (CENTROIDS, short)]
@@ -186,22 +186,37 @@ MISTAKES: list[tuple[str, type[Exception], str, dict[str, Any]]] = [
     ("auto", ValueError, "bias has length 3, but must have one for each of 600 ids", {"bias": [1.0, 2.0, 3.0]}),
     ("auto", ValueError, 'level "mmx" is not known', {"level": "mmx"}),
     ("auto", FileNotFoundError, "none", {"file": "none"}),
-    ("clustered", TypeError, "clusters must be", {"clusters": 5}),
-    ("clustered", ValueError, r"clusters\[1\] is -1", {"clusters": [[0, 1], [-1, 2]]}),
-    ("clustered", ValueError, r"clusters.shape\[1\] is 0", {"clusters": [[]], "centroids": CENTROIDS[:1]}),
+    ("clustered", TypeError, "vocab_maps must be", {"vocab_maps": 5}),
     (
         "clustered",
         ValueError,
-        r"centroids.shape\[0\] is 74, but must be 75, one for each",
+        "vocab_maps is -2 in cluster 1",
+        {"vocab_maps": [[0, 1], [-2, 2]], "centroids": CENTROIDS[:2]},
+    ),
+    ("clustered", ValueError, r"vocab_maps.shape\[1\] is 0", {"vocab_maps": [[]], "centroids": CENTROIDS[:1]}),
+    (
+        "clustered",
+        ValueError,
+        r"centroids.shape is \(74, 40\), but must be \(75, 40\), a row for each map",
         {"centroids": CENTROIDS[1:]},
     ),
-    ("clustered", ValueError, "centroids has length 39", {"centroids": CENTROIDS[:, 1:].copy()}),
+    ("clustered", ValueError, r"centroids.shape is \(75, 39\)", {"centroids": CENTROIDS[:, 1:].copy()}),
     ("clustered", TypeError, "centroids is of float64", {"centroids": CENTROIDS.astype(np.float64)}),
-    ("clustered", ValueError, "clusters are given without centroids", {"centroids": None}),
-    ("clustered", ValueError, "centroids are given without clusters", {"clusters": None}),
-    ("clustered", ValueError, "clusters and file are given, but must be one of the two", {"file": "x"}),
-    ("clustered", ValueError, "capacity is for clusters that are built, but clusters is given", {"capacity": 4}),
-    ("clustered", ValueError, "special_ids is 600, 9999, but must be ids in 0..600", {"special_ids": [600, 5, 9999]}),
+    (
+        "clustered",
+        ValueError,
+        r"vocab_maps is given without centroids, which must be given too: \[clusters, width\]",
+        {"centroids": None},
+    ),
+    ("clustered", ValueError, "centroids is given without vocab_maps, which must", {"vocab_maps": None}),
+    ("clustered", ValueError, "vocab_maps and file are given, but must be one of the two", {"file": "x"}),
+    ("clustered", ValueError, "capacity is for clusters that are built, but vocab_maps is given", {"capacity": 4}),
+    (
+        "clustered",
+        ValueError,
+        "special_ids is 600, 9999, but must be ids in 0..600, which stand",
+        {"special_ids": [600, 5, 9999]},
+    ),
     ("built", ValueError, "progress is for clusters that are built, but file is given", {"progress": 1, "file": "x"}),
     ("built", ValueError, "capacity is 0, but must be in 1..=600", {"capacity": 0}),
     ("built", TypeError, "progress must be callable, not int", {"progress": 3}),
@@ -255,21 +270,28 @@ def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
     built = Head.clustered(WEIGHTS, capacity=7, iterations=3)
     built.save(path)
     read = Head.clustered(WEIGHTS, file=path, probes=4, special_ids=[3])
-    assert np.array_equal(read.cluster_ids, built.cluster_ids) and np.array_equal(read.centroids, built.centroids)
-    assert (read.probes, read.special_ids.tolist()) == (4, [3])
+    assert np.array_equal(read.vocab_maps, built.vocab_maps) and np.array_equal(read.centroids, built.centroids)
+    assert (read.probes, read.special_ids.tolist(), read.vocab_maps[-1].tolist()) == (
+        4,
+        [3],
+        [*read.vocab_maps[-1][:5], -1, -1],
+    )
     with pytest.raises(ValueError, match="holds a head of kind `clustered`"):
         Head.auto(WEIGHTS, file=path)
 
 
 def test_clusters_come_as_lists_or_arrays_of_any_type_and_by_a_loan() -> None:
     wanted = MAKERS["clustered"](WEIGHTS)
-    for clusters, centroids in [
+    for maps, centroids in [
         (IDS.tolist(), CENTROIDS),
+        (np.pad(IDS, ((0, 0), (0, 3)), constant_values=-1), CENTROIDS),
         (IDS.astype(np.int32), CENTROIDS.astype(np.float16)),
         (IDS.astype(np.uint32), np.hstack([CENTROIDS, CENTROIDS])[:, :WIDTH]),
     ]:
-        head = MAKERS["clustered"](Fresh(WEIGHTS), clusters=clusters, centroids=centroids)
-        assert np.array_equal(head.cluster_ids, wanted.cluster_ids) and np.array_equal(head.centroids, wanted.centroids)
+        head = MAKERS["clustered"](Fresh(WEIGHTS), vocab_maps=maps, centroids=centroids)
+        assert np.array_equal(head.vocab_maps[:, :CAPACITY], wanted.vocab_maps) and np.array_equal(
+            head.centroids, wanted.centroids
+        )
         assert np.array_equal(head.logits(HIDDEN), wanted.logits(HIDDEN))
     narrow = CENTROIDS.astype(ml_dtypes.bfloat16)
     assert np.array_equal(MAKERS["clustered"](WEIGHTS, centroids=narrow).centroids, narrow.astype(np.float32))
@@ -285,7 +307,7 @@ def test_a_build_says_how_far_it_is_and_stops_for_an_exception_or_a_signal(alarm
 
     a = Head.clustered(WEIGHTS, capacity=11, iterations=4, progress=progress)
     b = Head.clustered(WEIGHTS, capacity=11, iterations=4)
-    assert np.array_equal(a.cluster_ids, b.cluster_ids) and np.array_equal(a.centroids, b.centroids)
+    assert np.array_equal(a.vocab_maps, b.vocab_maps) and np.array_equal(a.centroids, b.centroids)
     assert threads == {threading.get_ident()}
     assert seen == sorted(seen) and seen[-1][1:] == (4, VOCAB, VOCAB) and seen[0][0] == 0
 
@@ -310,13 +332,8 @@ def test_rows_are_permuted_in_place_where_that_is_asked_for() -> None:
     for wrong, text in (
         ({"probes": 0}, "probes is 0"),
         ({"level": "mmx"}, "mmx"),
-        ({"clusters": IDS[1:]}, "shape"),
-        # As many numbers as the weights have.
-        (
-            {"clusters": np.arange(300).reshape(30, 10), "centroids": np.zeros((30, 80), np.float32)},
-            "clusters has length",
-        ),
-        ({"centroids": np.zeros((75, 80), np.float32)}, "centroids has length"),
+        ({"vocab_maps": IDS[1:]}, "shape"),
+        ({"vocab_maps": IDS[1:], "centroids": CENTROIDS[1:]}, "vocab_maps is without"),
     ):
         with pytest.raises(ValueError, match=text):
             MAKERS["clustered"](weights, in_place=True, **wrong)
@@ -343,8 +360,8 @@ def test_tensors_are_taken_in_every_type_and_outlive_their_parameter(torch: Any)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         linear = torch.nn.Linear(WIDTH, VOCAB, dtype=dtype)
         hidden = torch.from_numpy(HIDDEN[:6]).to(dtype)
-        clusters, centroids = torch.from_numpy(IDS), torch.from_numpy(CENTROIDS).to(torch.bfloat16)
-        given = [{}, {}, dict(clusters=clusters, centroids=centroids)]
+        maps, centroids = torch.from_numpy(IDS), torch.from_numpy(CENTROIDS).to(torch.bfloat16)
+        given = [{}, {}, dict(vocab_maps=maps, centroids=centroids)]
         heads = [made(linear.weight, bias=linear.bias, **more) for made, more in zip(MAKERS.values(), given)]
         with torch.no_grad():
             near = linear.float()(hidden.float()).numpy()

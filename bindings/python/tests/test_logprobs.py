@@ -119,13 +119,41 @@ def test_what_is_outside_ignored_greedy_or_no_id_has_no_gradient_and_never_nan()
     temperature = torch.ones(ROWS)
     temperature[7] = 0
     found, entropies = gumball.torch.logprobs(logits, ids, temperature=temperature, kept=bits_of(kept), entropy=True)
-    assert (found[[1, 2, 3, 4, 6]] == -torch.inf).all() and (found[[5, 7]] == 0).all()
+    assert (found[[1, 2, 3, 6]] == -torch.inf).all() and (found[[4, 5, 7]] == 0).all()
     assert (entropies[[1, 4, 5, 7]] == 0).all() and (found[[0, 8, 9, 10, 11]] < 0).all()
     found.sum().backward(retain_graph=True)
     assert (logits.grad[1:8] == 0).all() and (logits.grad[8:].abs().sum(-1) > 0).all()
     logits.grad = None
     entropies.sum().backward()
     assert not logits.grad.isnan().any() and (logits.grad[[1, 4, 5, 7]] == 0).all() and (logits.grad[3] != 0).any()
+
+
+@pytest.mark.parametrize("ignored", [-100, -7])
+def test_rows_whose_set_holds_nothing_are_ignored_in_every_form_and_leave_a_masked_loss_finite(ignored: int) -> None:
+    kept, ids = some_set(), ids_of(width=3)
+    kept[torch.arange(ROWS)[:, None], ids] = True
+    recorded = torch.arange(ROWS) % 3 > 0
+    kept[~recorded] = False
+    temperature = torch.tensor([0.0, 0.7, 1.0]).repeat_interleave(ROWS // 3)
+    head = torch.nn.Linear(8, VOCAB)
+    hidden = torch.randn(ROWS, 8)
+    named: Any = {"temperature": temperature, "entropy": True, "ignore_index": ignored}
+    rows = batch()
+    wanted = gumball.torch.logprobs(rows, ids.masked_fill(~recorded[:, None], ignored), kept=bits_of(kept), **named)
+    assert (wanted[0][~recorded] == 0).all() and (wanted[1][~recorded] == 0).all() and wanted[0].isfinite().all()
+    lengths, flat = lists_of(kept)
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    for sets in (bits_of(kept), (lengths, flat), (offsets, flat), (offsets.int(), flat.int())):
+        logits = rows.clone().requires_grad_()
+        found = gumball.torch.logprobs(logits, ids, kept=sets, **named)
+        assert all(map(torch.equal, found, wanted))
+        assert all(map(torch.equal, gumball.torch.logprobs(logits, ids.short(), kept=sets, **named), wanted))
+        *_, best, of_best = gumball.torch.logprobs(logits, ids, kept=sets, top=2, **named)
+        assert (best[~recorded] == ignored).all() and (of_best[~recorded] == 0).all()
+        (found[0] * recorded[:, None] + found[1][:, None]).sum().backward()
+        assert logits.grad.isfinite().all() and (logits.grad[~recorded] == 0).all()
+        states = gumball.torch.hidden_logprobs(hidden, head, ids, chunk=5, kept=sets, **named)
+        assert all(map(torch.equal, states, gumball.torch.logprobs(head(hidden), ids, kept=sets, **named)))
 
 
 def test_sets_are_bitmasks_or_lists_in_any_order_with_ids_that_come_twice() -> None:
@@ -322,6 +350,13 @@ def test_mistakes_are_named() -> None:
             ValueError,
             "kept has a row of length -1, but must have lengths of at least 0",
         ),
+        (lambda: call(logits, ids, kept=(torch.arange(1, ROWS + 2), kept)), ValueError, "kept has offsets from 1 on"),
+        (
+            lambda: gumball.torch.kept_bitmask(torch.tensor([0, 2, 3]), kept[:3], VOCAB),
+            ValueError,
+            r"sum to 5, but must have as many; of offsets, as these seem to be, \.diff\(\) has the lengths",
+        ),
+        (lambda: call(logits, ids.float(), kept=bits_of(some_set())), TypeError, "ids"),
         (lambda: call(logits, ids, kept=[[1], [2], [3]]), TypeError, r"kept is a list of 3, .* \(lengths, ids\)"),
         (lambda: call(logits, ids, kept=[lengths, kept]), TypeError, "kept is a list of 2, but must be a bitmask"),
         (lambda: call(logits, ids, kept=([1], kept)), TypeError, r"kept\[0\] must be a tensor, not list"),

@@ -235,6 +235,26 @@ def test_draws_are_those_of_samplers(batch: np.ndarray, probs: np.ndarray) -> No
     assert (gumball.sample(batch, seed=40, position=offsets, offsets=True) == wanted).all()
 
 
+def test_a_seed_is_the_same_number_in_every_form(batch: np.ndarray) -> None:
+    seeds = [13001826125807872521, 5, 2**63, 2**64 - 1, 0, 2**63 - 1, 7]
+    wanted = gumball.sample(batch, seed=seeds, position=3).tolist()
+    for form in (
+        tuple(seeds),
+        np.array(seeds, np.uint64),
+        np.array(seeds, np.uint64).view(np.int64),
+        np.array(seeds, np.uint64)[:, None],
+    ):
+        assert gumball.sample(batch, seed=form, position=3).tolist() == wanted
+        assert gumball.sample(batch, seed=form, position=[3] * 7, offsets=True).tolist() == wanted
+    for one in seeds:
+        forms = (one, [one], np.uint64(one), np.array(one, np.uint64), np.array([one], np.uint64))
+        assert len({tuple(gumball.sample(batch[:1], seed=form, position=3)) for form in forms}) == 1
+    for name in ("seed", "position"):
+        given = {"seed": [1] * 7, "position": [3] * 7, "offsets": True} | {name: [1 << 40, -5, 1, 1, 1, 1, 1]}
+        with pytest.raises(ValueError, match=f"{name} is -5, but must be in 0..2"):
+            gumball.sample(batch, **given)
+
+
 def test_judged_drafts_come_back_with_their_counts_rows_and_statuses(probs: np.ndarray) -> None:
     p = np.tile(probs[:3], (7, 1, 1))
     drafts = p[:, :2].argmax(2)

@@ -129,6 +129,10 @@ def test_libraries_are_found_in_wheels(tmp_path: Path, monkeypatch: pytest.Monke
     assert os.environ["GUMBALL_NCCL"] == str(nccl)
     monkeypatch.setenv("GUMBALL_NVRTC", "mine")
     assert nvrtc.locate() == "mine"
+    # Nor what lies in the current folder.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GUMBALL_NVRTC", "")
+    assert str(tmp_path) not in (nvrtc.locate() or "")
 
 
 def test_a_build_looks_for_the_compiler_where_the_package_will(

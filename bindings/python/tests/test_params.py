@@ -76,7 +76,7 @@ MISTAKES: list[tuple[type[Exception], dict[str, Any], str]] = [
     (ValueError, dict(top_k=2**63), "top_k is 9223372036854775808, but must be"),
     (ValueError, dict(banned_ids=[-1]), "banned_ids is -1, but must be in 0..2^32"),
     (ValueError, dict(bad_words=[[]]), "bad_words has length 0"),
-    (ValueError, dict(order=["top_q"]), 'order "top_q" is not known; known are: top_n_sigma'),
+    (ValueError, dict(order=["top_q"]), 'order "top_q" is not known (do you mean "top_p"?); known are: top_n_sigma'),
     (ValueError, dict(order=["top_k", "top_k"]), "order is top_k, but must be a list of distinct filters"),
     (ValueError, dict(repetition_scope="all"), 'scope "all" is not known'),
     (ValueError, dict(dynamic_temperature=DynamicTemperature(2, 1)), "dynamic_temperature.max is 1"),
@@ -96,8 +96,12 @@ MISTAKES: list[tuple[type[Exception], dict[str, Any], str]] = [
     (TypeError, dict(mirostat=Mirostat(None, 0.1)), "mirostat.tau must be a number, not NoneType"),  # type: ignore[arg-type]
     (TypeError, dict(temperature_last="false"), "temperature_last must be True or False, not str"),
     (TypeError, dict(logit_bias={1: False}), "logit_bias must be of numbers, a ban -inf, not bool"),
-    (TypeError, dict(topp=1), "SamplingParams has no parameter topp; do you mean top_p?"),
-    (TypeError, dict(max_tokens=1), "SamplingParams has no parameter max_tokens; parameters are temperature"),
+    (TypeError, dict(topp=1), 'SamplingParams has no parameter topp; do you mean "top_p"?'),
+    (
+        TypeError,
+        dict(max_tokens=1),
+        "SamplingParams has no parameter max_tokens; to end a text and to draw several is the caller's part",
+    ),
     (TypeError, dict(banned_ids="12"), "banned_ids must be a list of integers, not str"),
     (TypeError, dict(bad_words=5), "bad_words must be lists of ids, not int"),
     (TypeError, dict(order=3), "order must be a str or a list of filters, not int"),
@@ -191,6 +195,79 @@ def test_arrays_in_parameters_compare_print_and_pickle_as_lists(dtype: type) -> 
     assert pickle.loads(pickle.dumps(of_array)) == of_list
     assert SamplingParams(bad_words=np.array([[1, 2], [3, 4]], dtype)) == SamplingParams(bad_words=[[1, 2], [3, 4]])
     assert SamplingParams(stop_ids=(one for one in (5, 6))).stop_ids == [5, 6]  # type: ignore[arg-type]
+
+
+def test_parameters_are_values() -> None:
+    torch = pytest.importorskip("torch")
+    number, array, ids, biases, words = torch.tensor(0.5), np.array(0.25), [1, 2], {5: 1.5}, [[1, 2], [3]]
+    made = SamplingParams(
+        temperature=number,
+        min_p=array,  # type: ignore[arg-type]
+        top_k=torch.tensor(3),
+        stop_ids=ids,
+        logit_bias=biases,
+        bad_words=words,
+        dry=Dry(multiplier=number, breakers=ids),
+    )
+    wanted = SamplingParams(
+        temperature=0.5,
+        min_p=0.25,
+        top_k=3,
+        stop_ids=[1, 2],
+        logit_bias={5: 1.5},
+        bad_words=[[1, 2], [3]],
+        dry=Dry(multiplier=0.5, breakers=[1, 2]),
+    )
+    assert made == wanted and repr(made) == repr(wanted)
+    number.fill_(5), array.fill(5), ids.append(9), words[0].append(9), biases.update({6: 1.0})  # type: ignore[func-returns-value]
+    assert made == wanted and repr(made) == repr(wanted)
+    position = torch.tensor(4)
+    state = State([1], [2], position=position)
+    position.fill_(5)
+    assert state == State([1], [2], position=4)
+
+
+def test_a_class_is_none_of_its_instances() -> None:
+    parts = dict(
+        logprobs=LogprobsParams, dry=Dry, section=gumball.Section, loops=gumball.Loops, watermark=gumball.Watermark
+    )
+    for name, part in parts.items():
+        with pytest.raises(gumball.InvalidTypeError, match=f"{name} must be a gumball.* not type"):
+            SamplingParams(**{name: part})  # type: ignore[arg-type]
+    with pytest.raises(gumball.InvalidTypeError, match="params must be a gumball.SamplingParams, not type"):
+        Sampler(SamplingParams, 8)  # type: ignore[arg-type]
+    with pytest.raises(gumball.InvalidTypeError, match="state must be a gumball.State, not type"):
+        Sampler.resume(SamplingParams(), 8, State)  # type: ignore[arg-type]
+
+
+def test_what_stands_in_the_place_of_the_vocabulary_is_told() -> None:
+    for swapped in (lambda: Sampler(8, SamplingParams()), lambda: gumball.Pool(SamplingParams(), 8)):  # type: ignore[arg-type]
+        with pytest.raises(
+            gumball.InvalidTypeError, match=r"vocab must be an integer: Sampler\(params, vocab\), but Pool\(vocab\)"
+        ):
+            swapped()
+    with pytest.raises(
+        gumball.InvalidTypeError, match=r"what follows vocab in Pool\(vocab\) must be named, not SamplingParams"
+    ):
+        gumball.Pool(8, SamplingParams())  # type: ignore[call-arg]
+
+
+def test_a_state_without_a_position_is_behind_its_ids() -> None:
+    assert (State().position, State([1, 2], np.array([3])).position, State([1], position=0).position) == (0, 3, 0)
+    sampler = Sampler(SamplingParams(seed=1), 100, prompt=[1, 2])
+    row = np.zeros(100, np.float32)
+    sampler.sample(row)
+    state = sampler.state
+    assert State(state.prompt, state.output, seed=state.seed) == state
+    with pytest.raises(gumball.InvalidTypeError, match="state.output must be a list or an array of integers"):
+        Sampler.resume(SamplingParams(), 100, State([1], 5))  # type: ignore[arg-type]
+
+
+def test_biases_of_json_are_biases() -> None:
+    assert SamplingParams(logit_bias={"5": 1.0}) == SamplingParams(logit_bias={5: 1.0})  # type: ignore[dict-item]
+    for wrong in ({"five": 1.0}, {"-5": 1.0}, {"5": 1.0, 5: 2.0}):
+        with pytest.raises(gumball.InvalidTypeError, match="logit_bias must be an integer, not str"):
+            SamplingParams(logit_bias=wrong)  # type: ignore[arg-type]
 
 
 def test_every_error_has_one_base_class_and_pythons_kind() -> None:

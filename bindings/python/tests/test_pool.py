@@ -312,6 +312,8 @@ def test_scores_are_outputs_of_known_tokens(device: str, batch: np.ndarray) -> N
     assert len(pool.score(batch, params, np.array(ids))) == 7
     with pytest.raises(ValueError, match="ids has length 8"):
         pool.score(batch, params, Scored(ids, prompt_len=3, start=3))
+    with pytest.raises(ValueError, match="kept is absent, but must be of a step .* scores have none"):
+        scores.kept(0)
     with pytest.raises(ValueError, match="slots cannot be combined with score"):
         pool.score(batch, SamplingParams(), ids, Batch([0]))
 
@@ -330,7 +332,11 @@ def test_scores_are_outputs_of_known_tokens(device: str, batch: np.ndarray) -> N
         (dict(threads=0), ValueError, "threads is 0"),
         (dict(threads=2**40), ValueError, "threads is 1099511627776"),
         (dict(level="sse"), ValueError, 'level "sse" is not known'),
-        (dict(route="rase"), ValueError, 'route "rase" is not known; known are: race, probabilities, oracle'),
+        (
+            dict(route="rase"),
+            ValueError,
+            'route "rase" is not known (do you mean "race"?); known are: race, probabilities, oracle',
+        ),
         (dict(device="cuda:0", threads=2), ValueError, 'threads is for device="cpu"'),
         (dict(device="quantum"), (ValueError, UnavailableError), "quantum"),
         (dict(device="cuda:99"), UnavailableError, ""),

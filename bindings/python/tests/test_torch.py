@@ -73,6 +73,7 @@ def test_what_has_no_dense_memory_is_told(batch: np.ndarray, wanted: list[int]) 
         (torch.zeros(7, VOCAB).to_sparse(), "rows cannot be read|must be dense"),
         (torch.zeros(7, VOCAB, device="meta"), "rows cannot be read|has no memory"),
         (fake, "rows has no memory"),
+        (torch.masked.masked_tensor(torch.zeros(7, VOCAB), torch.ones(7, VOCAB) > 0), "rows must be .* without masked"),
     ):
         with pytest.raises(TypeError, match=text):
             made.step(bad, slots)

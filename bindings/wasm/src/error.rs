@@ -4,7 +4,7 @@
 //! is passed on as it is.
 
 use gumball_engine::Error;
-use gumball_engine::unstable::{meant, shown};
+use gumball_engine::unstable::{shown, shown_of};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen(raw_module = "./host.js")]
@@ -40,12 +40,14 @@ impl From<Error> for Failure {
 impl Failure {
     /// Makes the error for a value of the wrong type.
     pub fn wrong_type(parameter: &str, value: &JsValue, allowed: &str) -> Self {
-        Self::argument("type", parameter, described(value), allowed)
+        let described = described(value);
+        let shown = if value.is_object() { described } else { shown_of(parameter, &described) };
+        Self::argument("type", parameter, shown, allowed)
     }
 
     /// Makes the error for a value outside its range.
     pub fn out_of_range(parameter: &str, value: impl ToString, allowed: impl Into<String>) -> Self {
-        Self::argument("out_of_range", parameter, shown(&value.to_string()), allowed)
+        Self::argument("out_of_range", parameter, shown_of(parameter, &value.to_string()), allowed)
     }
 
     /// Makes the error for a list of another length.
@@ -54,10 +56,8 @@ impl Failure {
     }
 
     /// Makes the error for a name that is not known.
-    pub fn unknown(parameter: &str, name: &str, known: &[&str]) -> Self {
-        let hint = meant(name, known.iter().copied()).map(|near| format!("; do you mean {near}?"));
-        let allowed = format!("one of {}{}", known.join(", "), hint.unwrap_or_default());
-        Self::argument("unknown", parameter, shown(name), allowed)
+    pub fn unknown(parameter: &'static str, name: &str, known: &[&str]) -> Self {
+        Self::Engine(Error::unknown(parameter, name, known.join(", ")))
     }
 
     /// Makes the error for a text that is no JSON of parameters, and for parameters that JSON cannot hold.
@@ -100,11 +100,12 @@ impl From<Failure> for JsValue {
     }
 }
 
-/// Names the lists of drafts and paths as JavaScript's arguments do.
-pub fn draft_names(error: Error) -> Failure {
+/// Names the lists of drafts and paths as JavaScript's arguments do; `counted`: the lists whose lengths are
+/// the batch's counts.
+pub fn draft_names(error: Error, counted: &'static str) -> Failure {
     let named = error.with_parameter(|name| match name {
-        "drafts.counts" | "drafts.ids" | "ids" => "drafts",
-        "paths.counts" | "paths.ids" => "paths",
+        "counts" => counted,
+        "drafts.ids" | "ids" => "drafts",
         "drafts.parents" => "parents",
         "drafts.probs" | "probs" => "draft_probs",
         name => name,

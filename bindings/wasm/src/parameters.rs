@@ -70,13 +70,6 @@ pub fn sample_seed(
     Ok(gumball_engine::sample_seed(integer(seed, "seed")?, integer(sample, "sample")?))
 }
 
-/// Makes keys of watermarks known, and returns how many: a number and a key of 32 hexadecimal digits in each
-/// line of `text`. `watermark.key` names a key by its number, which keeps its key. Nothing shows a key.
-#[wasm_bindgen]
-pub fn add_watermark_keys(text: &str) -> Result<usize> {
-    Ok(gumball_engine::add_watermark_keys(text)?)
-}
-
 fn described(parameter: &Parameter, neutral: &Value) -> Value {
     let mut params = SamplingParams::default();
     let (_, field) = params.parameter(parameter.name).expect("the table names fields");

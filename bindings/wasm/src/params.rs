@@ -117,3 +117,10 @@ fn biases(value: &JsValue) -> Result<Vec<(u32, f32)>> {
     });
     pairs.collect()
 }
+
+/// Makes keys of watermarks known, and returns how many: a number and a key of 32 hexadecimal digits in each
+/// line of `text`. `watermark.key` names a key by its number, which keeps its key. Nothing shows a key.
+#[wasm_bindgen]
+pub fn add_watermark_keys(text: &str) -> Result<usize> {
+    Ok(gumball_engine::add_watermark_keys(text)?)
+}

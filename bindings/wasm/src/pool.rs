@@ -11,7 +11,7 @@ use crate::values::{
     GivenParams, GivenRows, GivenState, Integers, Number, Options, PoolOptions, RowOptions, ScoreOptions,
     ids, integer, integers,
 };
-use crate::{outputs, params, state};
+use crate::{outputs, params, state, values};
 
 /// Many sequences, each in a slot that keeps its history and position.
 ///
@@ -66,10 +66,11 @@ impl Pool {
     /// Throws a GumballError for a value outside its range, and if there is not enough memory for the slots.
     #[wasm_bindgen(constructor)]
     pub fn new(vocab: &Number, options: Option<PoolOptions>) -> Result<Pool> {
+        let vocab = values::vocab(vocab)?;
         let options =
             Options::new(options, &["slots", "top_n", "ids", "kept", "watermark", "enforce_all", "route"])?;
         let place = Place::Host { threads: Some(1), level: None };
-        let mut config = PoolConfig { place, ..PoolConfig::new(integer(vocab, "vocab")?) };
+        let mut config = PoolConfig { place, ..PoolConfig::new(vocab) };
         if let Some(slots) = options.integer("slots")? {
             config.slots = slots;
         }

@@ -5,7 +5,7 @@
 //! allocated.
 
 use gumball_engine::{HostMatrix, Kind, Row, bf16, f16};
-use js_sys::{Float32Array, Uint16Array};
+use js_sys::{Array, Float32Array, Uint16Array};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Failure, Result, tag};
@@ -31,8 +31,14 @@ pub struct Rows {
     narrow: Vec<u16>,
 }
 
-/// What rows must be.
-const ALLOWED: &str = "a Float32Array, a Float16Array, or a Uint16Array with the option dtype";
+/// Returns the error for rows of another class, with the line that makes rows of numbers.
+pub fn wrong_rows(name: &str, rows: &JsValue, allowed: &str) -> Failure {
+    let rounds = match &*tag(rows) {
+        "Array" | "Float64Array" if rows.is_object() => format!("; new Float32Array({name}) rounds one"),
+        _ => String::new(),
+    };
+    Failure::wrong_type(name, rows, &format!("{allowed}{rounds}"))
+}
 
 impl Rows {
     /// Copies rows into the buffer, which holds as many numbers then.
@@ -51,7 +57,13 @@ impl Rows {
                 };
                 return Err(Failure::out_of_range("dtype", other.unwrap_or("left out"), allowed));
             }
-            _ => return Err(Failure::wrong_type(name, rows, ALLOWED)),
+            _ => {
+                return Err(wrong_rows(
+                    name,
+                    rows,
+                    "a Float32Array, a Float16Array, or a Uint16Array with the option dtype",
+                ));
+            }
         };
         self.dtype = dtype;
         match &*tag {
@@ -62,13 +74,14 @@ impl Rows {
             }
             "Uint16Array" => self.copy_words(rows.unchecked_ref())?,
             _ => {
-                let get = |name: &str| js_sys::Reflect::get(rows, &name.into()).unwrap_or_default();
-                let at = |name: &str| get(name).as_f64().unwrap_or(0.0) as u32;
-                let words = Uint16Array::new_with_byte_offset_and_length(
-                    &get("buffer"),
-                    at("byteOffset"),
-                    at("length"),
-                );
+                // The same memory as words; a place beyond 2^32 stays a number of JavaScript.
+                let get = |of: &JsValue, name: &str| js_sys::Reflect::get(of, &name.into());
+                let made = get(&js_sys::global(), "Uint16Array").and_then(|class| {
+                    let part =
+                        Array::of3(&get(rows, "buffer")?, &get(rows, "byteOffset")?, &get(rows, "length")?);
+                    js_sys::Reflect::construct(class.unchecked_ref::<js_sys::Function>(), &part)
+                });
+                let words: Uint16Array = made.map_err(Failure::Thrown)?.unchecked_into();
                 self.copy_words(&words)?;
             }
         }

@@ -10,7 +10,7 @@ use crate::values::{
     DtypeOptions, GivenParams, GivenRows, GivenState, Integers, Number, Options, RouteOptions, SampleOptions,
     SamplerOptions, ids, integer, integers, object, truth,
 };
-use crate::{hooks, params, state};
+use crate::{hooks, params, state, values};
 
 /// Chooses the tokens of one sequence, and keeps its history.
 ///
@@ -63,7 +63,8 @@ impl Sampler {
     #[wasm_bindgen(constructor)]
     pub fn new(params: &GivenParams, vocab: &Number, options: Option<SamplerOptions>) -> Result<Sampler> {
         let options = Options::new(options, &["prompt", "draw", "route"])?;
-        let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
+        let (vocab, params) = (values::vocab(vocab)?, params::seeded(params)?);
+        let inner = Engine::new(params, vocab)?;
         let inner = inner.with_prompt(&options.ids("prompt")?);
         Self::made(inner.with_draw(options.integer("draw")?.unwrap_or(0)), &options)
     }
@@ -80,7 +81,8 @@ impl Sampler {
     ) -> Result<Sampler> {
         let options = Options::new(options, &["route"])?;
         let state = OwnedState::read(state)?;
-        let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
+        let (vocab, params) = (values::vocab(vocab)?, params::seeded(params)?);
+        let inner = Engine::new(params, vocab)?;
         Self::made(inner.with_state(state.state())?, &options)
     }
 

@@ -18,7 +18,7 @@ pub struct OwnedState {
 }
 
 impl OwnedState {
-    /// Reads a state. A position that is left out is 0, as in Python.
+    /// Reads a state. A position that is left out is behind its ids.
     pub fn read(state: &JsValue) -> Result<Self> {
         if !state.is_object() {
             let allowed = "an object with prompt, output, seed, position, draw and mu";
@@ -26,8 +26,9 @@ impl OwnedState {
         }
         let fields = Options::new(state, &["prompt", "output", "seed", "position", "draw", "mu"])?;
         let (prompt, output) = (fields.ids("prompt")?, fields.ids("output")?);
-        let position = fields.integer("position")?.unwrap_or(0);
         let seed = fields.integer("seed")?.unwrap_or(0);
+        let behind = State::new(&prompt, &output, seed).position;
+        let position = fields.integer("position")?.unwrap_or(behind);
         let draw = fields.integer("draw")?.unwrap_or(0);
         Ok(Self { prompt, output, seed, position, draw, mu: fields.number("mu")?.unwrap_or(0.0) })
     }

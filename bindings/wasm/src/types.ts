@@ -92,7 +92,7 @@ export interface SamplingParams {
   /** What ends an output that repeats itself without end. */
   loops?: { min_period?: number; max_period?: number; min_copies?: number; min_tokens?: number; every?: number; close?: boolean; end?: Integers } | null;
   /** Marks the text for the owner of a secret key; absent: by the pool's default, if any; false: not. The race then draws by that key and the last ids, in the place of the seed. */
-  watermark?: { key?: number; context?: number; scope?: "prompt" | "output" | "both"; window?: number } | false | null;
+  watermark?: { key?: number; context?: number; scope?: "output" | "both"; window?: number } | false | null;
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
   /** Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n. */

@@ -181,6 +181,15 @@ pub fn integer<T: Integer>(value: &JsValue, name: &str) -> Result<T> {
     number.ok_or_else(|| outside(digits))
 }
 
+/// Reads the size of a vocabulary, in whose place parameters may stand.
+pub fn vocab(value: &JsValue) -> Result<usize> {
+    if value.is_object() {
+        let wanted = "an integer: new Sampler(params, vocab), but new Pool(vocab), whose admit takes params";
+        return Err(Failure::wrong_type("vocab", value, wanted));
+    }
+    integer(value, "vocab")
+}
+
 /// Reads a number.
 pub fn double(value: &JsValue, name: &str) -> Result<f64> {
     value.as_f64().ok_or_else(|| Failure::wrong_type(name, value, "a number"))

@@ -7,7 +7,7 @@ use wasm_bindgen::prelude::*;
 use crate::error::{Failure, Result, draft_names};
 use crate::outputs;
 use crate::pool::{Pool, known, settle};
-use crate::rows::kind;
+use crate::rows::{kind, wrong_rows};
 use crate::step::Extras;
 use crate::values::{GivenRows, Integers, Options, VerifyOptions, integers, lists};
 
@@ -141,7 +141,7 @@ impl Pool {
             let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
             inner.verify(rows, &batch, &drafts, &mut out)
         };
-        let hooks = extras.with(verify).map_err(renamed)?;
+        let hooks = extras.with(verify).map_err(|failure| renamed(failure, "drafts"))?;
         settle(inner, &marks, hooks)?;
         Ok(outputs::verification(&out, slots.len(), keeps))
     }
@@ -167,7 +167,7 @@ impl Pool {
             let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
             inner.draft(rows, &batch, &ids, &mut out)
         };
-        extras.with(draft).map_err(renamed)??;
+        extras.with(draft).map_err(|failure| renamed(failure, "paths"))??;
         let ids = JsValue::from(Int32Array::new_from_slice(out.ids()));
         if !probs {
             return Ok(ids);
@@ -177,9 +177,9 @@ impl Pool {
 }
 
 /// Gives an error of the engine the names of JavaScript's arguments.
-fn renamed(failure: Failure) -> Failure {
+fn renamed(failure: Failure, counted: &'static str) -> Failure {
     match failure {
-        Failure::Engine(error) => draft_names(error),
+        Failure::Engine(error) => draft_names(error, counted),
         other => other,
     }
 }
@@ -192,6 +192,6 @@ pub fn floats(rows: &JsValue, name: &str) -> Result<Vec<f32>> {
             rows.copy_to(&mut all);
             Ok(all)
         }
-        None => Err(Failure::wrong_type(name, rows, "a Float32Array")),
+        None => Err(wrong_rows(name, rows, "a Float32Array")),
     }
 }

@@ -198,6 +198,13 @@ export interface DrawOptions extends FilterOptions, KeyOptions {
 /** Draws a token for each output, after temperature, filters and bans; -1 for a row without one. With `n`, that many for each row, one row after the other. */
 export function sample<S extends boolean = false>(rows: Rows, vocab: number, options?: DrawOptions & Statuses<S>): Result<Int32Array, S>;
 
+/**
+ * Returns how far all logits of each row may move, each by its own amount up or down, while `sample` draws the same token by these options:
+ * -Infinity of a row without a token, Infinity if no other token can be drawn. It is the radius that a pool reports as the second mode of
+ * logprobs. Throws a GumballError for filters of which no radius is known, as typical-p.
+ */
+export function radii(rows: Rows, vocab: number, options: FilterOptions & KeyOptions & { seed: NonNullable<KeyOptions["seed"]> }): Float32Array;
+
 /** Returns the logprob and the rank of one token of each row, raw: at temperature 1, without edits and filters. -1 is no token. */
 export function selected_logprobs(logits: Rows, vocab: number, tokens: Integers, options?: { kind?: "logits" | "probabilities"; dtype?: Dtype }): { logprobs: Float32Array; ranks: Uint32Array; statuses: Uint32Array };
 

@@ -15,6 +15,22 @@ const recorded = new Uint16Array(new Uint8Array(read("rows/smollm2.bf16")).buffe
 
 test("samplers and pools draw the pinned tokens", () => assert.ok(check(gumball, pinned, recorded) > 0));
 
+test("no error shows a key that is given in the place of its number", () => {
+  for (const key of ["00112233445566778899aabbccddeeff", 81985529216486895n, 2 ** 60]) {
+    for (const call of [
+      () => new gumball.Sampler({ watermark: { key } }, 8),
+      () => new gumball.Sampler({ watermark: key }, 8),
+      () => new gumball.Pool(8, { slots: 1, watermark: { key } }),
+      () => gumball.detect([1, 2], { keys: [key] }),
+      () => gumball.detect([1, 2], { keys: key }),
+      () => gumball.detect([1, 2], { scheme: `sglang=${key}` }),
+      () => gumball.find_marked([1, 2], { watermark: { key } }),
+    ]) {
+      assert.throws(call, (error) => error.name === "GumballError" && ![error.message, error.value].some((it) => it.includes(`${key}`)), `${call}`);
+    }
+  }
+});
+
 test("keys of watermarks are taken, and nothing shows them", () => {
   assert.equal(gumball.add_watermark_keys("3 00112233445566778899aabbccddeeff"), 1);
   assert.throws(() => gumball.add_watermark_keys("3 ffffffffffffffffffffffffffffffff"), (error) => error.parameter === "number" && !error.message.includes("ffff"));
@@ -22,6 +38,10 @@ test("keys of watermarks are taken, and nothing shows them", () => {
   const other = new gumball.Sampler({ watermark: { key: 3, context: 1, scope: "both" }, seed: 2 }, 50, { prompt: [5] });
   const row = new Float32Array(50);
   assert.equal(sampler.sample(row), other.sample(row));
+  const params = { watermark: { key: 3, context: 1, scope: "both" }, seed: 2 };
+  assert.throws(() => new alone.Sampler(params, 50), (error) => error.parameter === "watermark.key");
+  assert.equal(alone.add_watermark_keys("3 00112233445566778899aabbccddeeff"), 1);
+  assert.equal(new alone.Sampler(params, 50, { prompt: [5] }).sample(row), new gumball.Sampler(params, 50, { prompt: [5] }).sample(row));
 });
 
 test("a pool marks requests that name no mark", () => {

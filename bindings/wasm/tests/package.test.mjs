@@ -78,6 +78,24 @@ for (const [name, steered] of Object.entries({ mirostat: { mirostat: { tau: 4, e
   assert.deepEqual(pool.state(slot), here.state);
 });
 
+test("a state without a position is behind its ids", () => {
+  const resumed = (state) => Sampler.resume({ seed: 1 }, VOCAB, { seed: 1, ...state }).state.position;
+  assert.equal(resumed({}), 0);
+  assert.equal(resumed({ prompt: [1, 2], output: [3] }), 3);
+  assert.equal(resumed({ prompt: [1, 2], position: 9 }), 9);
+});
+
+test("counts that no text reaches are one", () => {
+  gumball.add_watermark_keys("0 000102030405060708090a0b0c0d0e0f");
+  const draw = (params) => new Sampler({ seed: 1, ...params }, VOCAB, { prompt: [1, 2, 9, 7, 1, 2] }).sample(row());
+  for (const window of [2 ** 20, 2 ** 32 - 3, 2 ** 32 - 1, 0]) {
+    assert.equal(draw({ watermark: { context: 2, scope: "both", window } }), draw({ watermark: { context: 2, scope: "both" } }), `window ${window}`);
+  }
+  const ids = Array.from({ length: 40 }, (_, id) => id);
+  const found = (length) => gumball.find_marked(ids, { length, alpha: 0.9 });
+  assert.deepEqual(found(2 ** 32 - 1), found(40));
+});
+
 test("a seed that nobody gave is fresh, and readable", () => {
   const [a, b] = [new Sampler({}, VOCAB).seed, new Sampler({}, VOCAB).seed];
   assert.equal(typeof a, "bigint");
@@ -155,6 +173,11 @@ test("rows are typed arrays, of three types", () => {
   for (const other of [new Float64Array(VOCAB), [...row()], "rows", null, undefined, 3]) {
     refuses(() => sampler.sample(other), { kind: "type", parameter: "logits" });
   }
+  for (const numbers of [new Float64Array(row()), [...row()]]) {
+    refuses(() => sampler.sample(numbers), { allowed: /new Float32Array\(logits\) rounds one$/ });
+    refuses(() => gumball.softmax(numbers, VOCAB), { allowed: /new Float32Array\(logits\) rounds one$/ });
+    refuses(() => gumball.judge(numbers, [[1]], new Float32Array(2 * VOCAB), VOCAB, { seed: 1, position: 0 }), { allowed: /new Float32Array\(draft_probs\) rounds one$/ });
+  }
   refuses(() => sampler.sample(row().subarray(1)), { kind: "length", parameter: "logits", value: "499" });
   assert.equal(sampler.sample(rows(2).subarray(VOCAB)), new Sampler({ temperature: 0 }, VOCAB).sample(row(2)));
 });
@@ -165,7 +188,8 @@ test("what cannot be meant is refused by its name", () => {
   refuses(make({ temperature: NaN }), { parameter: "temperature", value: "NaN" });
   refuses(make({ temperature: "hot" }), { kind: "type", parameter: "temperature", value: '"hot"', allowed: "a number" });
   refuses(make({ min_p: 2 }), { kind: "out_of_range", parameter: "min_p" });
-  refuses(make({ topk: 50 }), { kind: "unknown", parameter: "params", value: "topk", allowed: /top_k/ });
+  refuses(make({ topk: 50 }), { kind: "unknown", parameter: "params", value: "topk", allowed: /top_k/, message: /^params "topk" is not known \(do you mean "top_k"\?\); known/ });
+  refuses(make({ max_tokens: 50 }), { kind: "unknown", value: "max_tokens", message: /^params "max_tokens" is not known \(to end a text .* the caller's part\)/ });
   refuses(make({ dry: { multiplyer: 1 } }), { kind: "unknown", parameter: "dry", value: "multiplyer", allowed: /multiplier/ });
   refuses(make({ mirostat: { eta: 0.1 } }), { kind: "type", parameter: "mirostat", allowed: /tau/ });
   refuses(make({ seed: -1 }), { kind: "out_of_range", parameter: "seed" });
@@ -179,6 +203,9 @@ test("what cannot be meant is refused by its name", () => {
   refuses(make({}, 0), { parameter: "vocab" });
   refuses(make({}, 2 ** 21), { parameter: "vocab" });
   refuses(make({}, "500"), { kind: "type", parameter: "vocab" });
+  for (const swapped of [make(VOCAB, {}), () => new Pool({}, VOCAB), () => Sampler.resume(VOCAB, {}, {})]) {
+    refuses(swapped, { kind: "type", parameter: "vocab", allowed: /new Sampler\(params, vocab\), but new Pool\(vocab\)/ });
+  }
   refuses(make({}, VOCAB, { promt: [1] }), { kind: "unknown", parameter: "options", value: "promt" });
   refuses(make({}, VOCAB, { route: "slow" }), { kind: "unknown" });
   refuses(make({}, VOCAB, { prompt: "ids" }), { kind: "type", parameter: "prompt" });
@@ -219,7 +246,7 @@ test("every number is held to its range, is none of another type, and is absent 
   refuses(make("logit_bias", { 3: false }), { kind: "type", parameter: "logit_bias" });
   refuses(make("logit_bias", { 3: NaN }), { kind: "out_of_range", parameter: "logit_bias" });
   refuses(make("p_less", 1), { kind: "type", parameter: "p_less" });
-  refuses(make("topp", 1), { kind: "unknown", value: "topp", allowed: /do you mean top_p/ });
+  refuses(make("topp", 1), { kind: "unknown", value: "topp", message: /do you mean "top_p"/ });
 });
 
 test("a pool steps its sequences as samplers do", () => {
@@ -472,11 +499,6 @@ test("nothing is silently left out", () => {
   refuses(() => new Sampler({ logit_bias: { 5: "inf" } }, VOCAB), { kind: "type", parameter: "logit_bias" });
 });
 
-test("a state without a position is at 0, as in Python", () => {
-  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7 }).state.position, 0);
-  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7, position: 3 }).state.position, 3);
-});
-
 test("ragged trees are refused and not shifted", () => {
   const target = gumball.softmax(rows(6), VOCAB);
   const tree = (parents) => () => gumball.judge(null, [[5, 6], [7, 8]], target, VOCAB, { parents, rule: "threshold", seed: 1, position: 0 });
@@ -509,6 +531,18 @@ test("a row whose hook throws leaves no logprobs and no kept set", () => {
   assert.equal(sampler.status, 0);
   sampler.sample(row(2));
   assert.ok(sampler.logprobs && sampler.kept.length === 3);
+});
+
+test("radii are those that a pool reports", () => {
+  const params = { temperature: 0.8, top_p: 0.9, seed: 5, logprobs: { mode: ["raw", "radius"] } };
+  const pool = new Pool(VOCAB, { slots: 3 });
+  const slots = [0, 1, 2].map(() => pool.admit(params));
+  const { second_logprobs } = pool.step(rows(3, 40), slots);
+  const radii = gumball.radii(rows(3, 40), VOCAB, { temperature: 0.8, top_p: 0.9, seed: 5, position: 0, draw: [0, 0, 0] });
+  assert.ok(radii.every((radius) => radius > 0));
+  assert.deepEqual(radii, second_logprobs);
+  refuses(() => gumball.radii(row(), VOCAB, { position: 0 }), { parameter: "seed", value: "left out" });
+  refuses(() => gumball.radii(row(), VOCAB, { params: { typical_p: 0.5 }, seed: 1, position: 0 }), { kind: "conflict" });
 });
 
 test("an error names the argument that it speaks of", () => {

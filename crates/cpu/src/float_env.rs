@@ -1,19 +1,14 @@
 //! The floating-point environment: round to nearest, subnormals kept, for any setting of the host program
 //! (N5).
 
+use control::{Control, MODES, read, write};
+
 /// The environment that all arithmetic here is defined in, for the thread that entered it; restores the
 /// caller's when dropped.
 #[derive(Debug)]
 pub struct FloatEnv {
     caller: Option<Control>,
 }
-
-#[cfg(target_arch = "x86_64")]
-type Control = u32;
-#[cfg(target_arch = "aarch64")]
-type Control = u64;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-type Control = ();
 
 impl FloatEnv {
     /// Enters the environment all of our arithmetic is defined in.
@@ -49,72 +44,82 @@ pub fn in_modes_of_a_host<T>(run: impl FnOnce() -> T) -> T {
     out
 }
 
-/// Flush-to-zero, rounding mode and denormals-are-zero in MXCSR.
-#[cfg(target_arch = "x86_64")]
-const MODES: Control = 0x8000 | 0x6000 | 0x0040;
-/// Flush-to-zero, rounding mode and alternative halves in FPCR; then three bits of newer machines:
-/// alternative behaviour, which changes maxima, the flushing of inputs, and what scalar instructions leave in
-/// the rest of a register. Others keep these three at 0.
-#[cfg(target_arch = "aarch64")]
-const MODES: Control = 1 << 24 | 0b11 << 22 | 1 << 26 | 0b111;
-
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn is_ours(control: Control) -> bool {
     control & MODES == 0
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn ours(control: Control) -> Control {
     control & !MODES
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn theirs(control: Control) -> Control {
     control | MODES
 }
 
-#[cfg(target_arch = "x86_64")]
-fn read() -> Control {
-    let mut control: Control = 0;
-    // SAFETY: stores the register into `control`, which outlives the instruction, and touches nothing else.
-    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack, preserves_flags)) };
-    control
-}
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod control {
+    pub type Control = u32;
 
-#[cfg(target_arch = "x86_64")]
-fn write(control: Control) {
-    // SAFETY: loads a value the register held before, except for its mode bits; no reserved bit gets set.
-    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags)) };
+    /// Flush-to-zero, rounding mode and denormals-are-zero in MXCSR.
+    pub const MODES: Control = 0x8000 | 0x6000 | 0x0040;
+
+    pub fn read() -> Control {
+        let mut control: Control = 0;
+        // SAFETY: stores the register into `control`, which outlives the instruction, and touches nothing
+        // else.
+        unsafe {
+            std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack, preserves_flags));
+        }
+        control
+    }
+
+    pub fn write(control: Control) {
+        // SAFETY: loads a value the register held before, except for its mode bits; no reserved bit gets set.
+        unsafe {
+            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags));
+        }
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
-fn read() -> Control {
-    let control: Control;
-    // SAFETY: reads a register and touches nothing else.
-    unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) control, options(nomem, nostack, preserves_flags)) };
-    control
+mod control {
+    pub type Control = u64;
+
+    /// Flush-to-zero, rounding mode and alternative halves in FPCR; then three bits of newer machines:
+    /// alternative behaviour, which changes maxima, the flushing of inputs, and what scalar instructions
+    /// leave in the rest of a register. Others keep these three at 0.
+    pub const MODES: Control = 1 << 24 | 0b11 << 22 | 1 << 26 | 0b111;
+
+    pub fn read() -> Control {
+        let control: Control;
+        // SAFETY: reads a register and touches nothing else.
+        unsafe {
+            std::arch::asm!("mrs {}, fpcr", out(reg) control, options(nomem, nostack, preserves_flags));
+        }
+        control
+    }
+
+    pub fn write(control: Control) {
+        // SAFETY: writes a value the register held before, except for its mode bits.
+        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) control, options(nostack, preserves_flags)) };
+    }
 }
 
-#[cfg(target_arch = "aarch64")]
-fn write(control: Control) {
-    // SAFETY: writes a value the register held before, except for its mode bits.
-    unsafe { std::arch::asm!("msr fpcr, {}", in(reg) control, options(nostack, preserves_flags)) };
+/// Where the modes cannot be set: other machines, and Miri, which runs no assembly.
+#[cfg(not(any(all(target_arch = "x86_64", not(miri)), target_arch = "aarch64")))]
+mod control {
+    pub type Control = u32;
+
+    pub const MODES: Control = 0;
+
+    pub fn read() -> Control {
+        0
+    }
+
+    pub fn write(_: Control) {}
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn is_ours((): Control) -> bool {
-    true
-}
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn ours((): Control) {}
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn theirs((): Control) {}
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn read() {}
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn write((): Control) {}
-
-#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(test, any(all(target_arch = "x86_64", not(miri)), target_arch = "aarch64")))]
 mod tests {
     use super::*;
 

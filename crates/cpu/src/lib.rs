@@ -27,6 +27,7 @@ mod outputs;
 mod part_row;
 mod parts;
 mod prepared;
+pub mod private_files;
 mod radius;
 mod section;
 mod shard;

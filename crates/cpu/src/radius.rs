@@ -52,8 +52,12 @@ pub(crate) fn radius(
     let (Some(edits), Some(kept)) = (edits, kept) else { return 0.0 };
     let whole = Given::whole(reader);
     let after = |cut: Cut| Cut { first: cut.last - 1, last: whole.cut.last };
+    let next = reader.largest(after(kept.cut));
+    let count = count(reader, kept.cut) as usize;
+    if count == 1 && next == f32::NEG_INFINITY {
+        return f32::INFINITY;
+    }
     if temperature == 0.0 {
-        let next = reader.largest(after(kept.cut));
         return edits.radius(reader.first - next, reader.first.abs());
     }
 
@@ -74,11 +78,6 @@ pub(crate) fn radius(
     let runner_up = u32::try_from(first_two[1]).map_or(f32::INFINITY, |id| (won - score(id).1) * h);
 
     let least = reader.least(kept.cut);
-    let next = reader.largest(after(kept.cut));
-    let count = count(reader, kept.cut) as usize;
-    if count == 1 && next == f32::NEG_INFINITY {
-        return f32::INFINITY;
-    }
     let mut facts = Facts { first: reader.first, own, least, next, count, mass: 0, lz: [0.0; 2] };
     let on = task.prepared.filters();
     if on.contains(&Filter::TopP) {

@@ -51,10 +51,10 @@
 #include "stage/row_result.cuh"
 
 // Counts an id of the output in its entry, which it makes if there is none. Threads may count at the same time; which
-// entry an id gets depends on their order, what lookups find does not.
+// entry an id gets depends on their order, what lookups find does not. A full table counts no more ids.
 DEVICE void count_output(const Request& request, u32 id) {
     u32 index = home_index(id, request.entries_mask);
-    while (true) {
+    do {
         TokenEntry* entry = request.entries + index;
         u32 found = atomicCAS(&entry->id_plus_1, 0u, id + 1);
         if (found == 0) {
@@ -65,7 +65,7 @@ DEVICE void count_output(const Request& request, u32 id) {
             return;
         }
         index = (index + 1) & request.entries_mask;
-    }
+    } while (index != home_index(id, request.entries_mask));
 }
 
 // Copies `count` units of 16 bytes; by the threads of a block from `first` on.
@@ -80,10 +80,13 @@ DEVICE void copy_units(void* to, const void* from, u64 count, u32 first = 0) {
 DEVICE void copy_entry(const Request& from, const Request& to, u32 id) {
     const TokenEntry entry = *find_entry(from.entries, from.entries_mask, id);
     u32 index = home_index(id, to.entries_mask);
-    while (atomicCAS(&to.entries[index].id_plus_1, 0u, id + 1) != 0) {
+    do {
+        if (atomicCAS(&to.entries[index].id_plus_1, 0u, id + 1) == 0) {
+            to.entries[index] = entry;
+            return;
+        }
         index = (index + 1) & to.entries_mask;
-    }
-    to.entries[index] = entry;
+    } while (index != home_index(id, to.entries_mask));
 }
 
 // Ids that have entries, in shared memory: as many as fit, so that each thread copies as many as another. `count` is
@@ -193,11 +196,11 @@ DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& o
     // RAW on the lists: all threads copied parts of them, threads change any part.
     __syncthreads();
     for (u32 i = threadIdx.x; i < depth; i += blockDim.x) {
-        if (counts) {
-            count_output(own, (u32)path[i]);
-        }
         if (length + i < own.history_capacity) {
             own.history[length + i] = (u32)path[i];
+            if (counts) {
+                count_output(own, (u32)path[i]);
+            }
         }
     }
 }
@@ -240,6 +243,10 @@ struct LaneWords {
         }
     }
 };
+
+static_assert(OFFSET_OF(Params, features) < 128 && OFFSET_OF(State, length) < 128 && OFFSET_OF(State, position) < 128 &&
+                  OFFSET_OF(State, step) < 128,
+              "what lanes change is in the first of their two words");
 
 // Where a row stands: how many drafts lie on the path to it, whether a walk may get there, and whether the request's
 // drafts are a tree, as far as they were read.
@@ -297,6 +304,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     const bool has_lists = slot >= 0 && node >= 0 && own.lists != nullptr,
                shares = has_lists && shares_entries(params.features);
     const u32* touched = shares ? args.slot_requests[slot].touched : nullptr;
+    const u32 capacity = has_lists && !shares ? args.slot_requests[slot].history_capacity : ~0u;
     const LaneStopIds stop_ids(drafts);
     LaneWords<Request> request_words;
     LaneWords<Params> param_words;
@@ -345,6 +353,9 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         if (lane == OFFSET_OF(State, position) / 4 || lane == OFFSET_OF(State, length) / 4 ||
             lane == OFFSET_OF(State, step) / 4) {
             state.words[0] += own_place.depth;
+        }
+        if (lane == OFFSET_OF(State, length) / 4 && state.words[0] > capacity) {
+            state.words[0] = capacity;
         }
         state.store(args.row_states + row);
         if (lane == 0) {
@@ -538,7 +549,11 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
             args.slots[request_index] = -1;
         }
         state.position = position + tokens;
-        state.length = length + tokens;
+        // A length never passes the capacity of a history, even if the host's count is wrong.
+        const u32 room = !has_history                        ? tokens
+                         : length < request.history_capacity ? request.history_capacity - length
+                                                             : 0;
+        state.length = length + (tokens < room ? tokens : room);
         if (tokens != 0) {
             state.step = state_step + 1;
             state.mu_before = mirostat_mu;

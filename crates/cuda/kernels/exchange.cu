@@ -376,8 +376,9 @@ DEVICE BlockRows rows_of_block(const SendResults& args, u32 first_request, u32 r
     if (args.requests == nullptr || count == 0) {
         return BlockRows{from, count, from, count};
     }
-    const u32 first = first_row_of(args, from);
-    return BlockRows{first, first_row_of(args, from + count) - first, from, count};
+    // A graph of the host's that is replayed for more rows than it has ends at its own.
+    const u32 first = first_row_of(args, from), end = first_row_of(args, from + count);
+    return BlockRows{first, first < end && end <= args.rows ? end - first : 0, from, count};
 }
 
 // Returns the rows of a block among the rows that a rank sampled; under gather each samples all.
@@ -556,7 +557,7 @@ DEVICE bool advance_by_walk(const SendResults& args, u32 rank, u32 request_index
         advance_request(args.step, args.step.requests[slot], slot, features, state, (u32)tokens[i]);
         // A walk is one step of the request.
         state.position++;
-        state.length++;
+        state.length = args.step.states[slot].length;
     }
     return true;
 }

@@ -5,8 +5,9 @@
 //            `list_probed`: the ids that are in the probed set of any row
 // Never      writes rows of padding
 // Twins      oracle spec/src/head/clusters.rs | CPU head/src/clustered.rs | why docs/heads.md
-// Shapes     scores [rows, clusters]; probed [rows, probes]; contenders [rows, most_contenders]; probed_bits [1 + rows,
-//            words of a bit for each cluster]; listed_ids [vocab]; logits [rows, vocab]
+// Shapes     cluster_ids [clusters, cluster_capacity]; scores [rows, clusters]; probed [rows, probes]; contenders
+//            [rows, most_contenders]; probed_bits [1 + rows, words of a bit for each cluster]; listed_ids [vocab];
+//            logits [rows, vocab]
 // Grid       x = rows * HEAD_PROBES_BLOCKS; of `list_probed` a warp for each tile of ids
 // Traffic    in: the scores, which lie in a cache; out: 4 bytes a logit, and 4 for each id of the probed set, or a bit
 //            for each cluster
@@ -94,7 +95,7 @@ DEVICE void list_ids(const HeadStep& args, u32 row, const u32* probed) {
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < of_clusters; i += blockDim.x) {
         const u32 place = probed[i / args.cluster_capacity] * args.cluster_capacity + i % args.cluster_capacity;
-        ids[i] = place < args.step.vocab ? args.cluster_ids[place] : HEAD_NO_ID;
+        ids[i] = args.cluster_ids[place];
     }
     for (u32 i = threadIdx.x; i < args.special_count; i += blockDim.x) {
         ids[of_clusters + i] = args.special_ids[i];
@@ -133,8 +134,8 @@ KERNEL(head_probes, HEAD_PROBES_THREADS, HeadStep, args) {
     }
     u32* probed = args.probed + (u64)row * args.probes;
     find_clusters(args, row, probed);
-    // RAW on probed: all threads read what some wrote. WAW on missing: thread 0 cleared it, the thread that
-    // sees the last cluster writes it.
+    // RAW on probed: all threads read what some wrote. WAW on missing: thread 0 cleared it, threads that
+    // see a cluster with fewer ids add to it.
     __syncthreads();
     if (args.probed_bits == nullptr) {
         list_ids(args, row, probed);
@@ -142,11 +143,16 @@ KERNEL(head_probes, HEAD_PROBES_THREADS, HeadStep, args) {
         mark_clusters(args, row, probed);
     }
     for (u32 i = threadIdx.x; i < args.probes; i += blockDim.x) {
-        if (probed[i] == args.clusters - 1) {
-            missing = args.clusters * args.cluster_capacity - args.step.vocab;
+        const u32* ids = args.cluster_ids + probed[i] * args.cluster_capacity;
+        u32 last = args.cluster_capacity;
+        while (ids[last - 1] == HEAD_NO_ID) {
+            last--;
+        }
+        if (last < args.cluster_capacity) {
+            atomicAdd(&missing, args.cluster_capacity - last);
         }
     }
-    // RAW on missing: a thread wrote it, thread 0 reads.
+    // RAW on missing: threads added to it, thread 0 reads.
     __syncthreads();
     if (threadIdx.x == 0) {
         HeadRow& head_row = args.head_rows[row];

@@ -232,6 +232,9 @@ DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, cons
     if (id_plus_1 != 0 && is_forbidden(step, row, slot, features, stamps, id_plus_1 - 1)) {
         status |= STATUS_FORBIDDEN;
     }
+    static_assert(MAX_TILES * TILE < 1u << 22 &&
+                      (STATUS_SECTION | STATUS_LOOP | STATUS_FORBIDDEN | STATUS_MARKED) < 1u << 10,
+                  "an id, counted from 1, and the status share a word");
     state.history_row = id_plus_1 << 10 | status;
 }
 

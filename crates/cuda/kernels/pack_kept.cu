@@ -62,9 +62,12 @@ KERNEL(pack_kept, PACK_KEPT_THREADS, PackKept, args) {
         }
         return;
     }
-    to += block_scan(storage, count_own_ids(args)).before;
+    const u64 own = block_scan(storage, count_own_ids(args)).before;
+    // Bits that change meanwhile write into no other row.
+    u32 left = own < length ? length - (u32)own : 0;
+    to += own;
     for_each_word(args, [&](u32 index, u32 bits) INLINE {
-        for (; bits != 0; bits &= bits - 1) {
+        for (; bits != 0 && left != 0; bits &= bits - 1, left--) {
             *to++ = index * 32 + (u32)__ffs((int)bits) - 1;
         }
     });

@@ -126,6 +126,8 @@ DEVICE bool swap_words(const RowWords& row, u32 index, u32 (&words)[COUNT]) {
 
 // Bits 0 to 29 of the second word of a key or a leader are its id; bits 30 and 31 are status bits.
 #define ID_WORD_BITS 30
+static_assert(MAX_TILES * TILE <= 1u << ID_WORD_BITS && (STATUS_NAN | STATUS_INF) < 1u << (32 - ID_WORD_BITS),
+              "an id and two status bits share a word");
 
 // Finds the best of the ranks' keys or leaders, of which `own` is this rank's, with an id of the vocabulary; by the
 // whole block. `own` and the flags are the same in all lanes of the first warp. A barrier must precede if threads still
@@ -243,16 +245,23 @@ DEVICE u32 count_larger(const u64* keys, u32 count, u64 key) {
 }
 
 // Merges the ranks' lists: the first k tokens of the row, or all if there are fewer, in order in `list.keys`. Returns
-// their number. A barrier must follow before they are read.
-DEVICE u32 merge_lists(ListStorage& lists, u32 world, u32 k) {
+// their number. In some thread `wrong` becomes a rank, other than `own` if that is right, whose list does not fall or
+// has a token of another: the merged list would have places without a token. A barrier must follow before it is read.
+DEVICE u32 merge_lists(ListStorage& lists, u32 world, u32 own, u32 k, u32& wrong) {
     u32 total = 0;
     for (u32 rank = 0; rank < world; rank++) {
         total += lists.counts[rank];
         for (u32 i = threadIdx.x; i < lists.counts[rank]; i += blockDim.x) {
             const u64 key = lists.keys[rank][i];
             u32 before = i;
+            wrong = i > 0 && lists.keys[rank][i - 1] <= key ? rank : wrong;
             for (u32 other = 0; other < world; other++) {
-                before += other != rank ? count_larger(lists.keys[other], lists.counts[other], key) : 0;
+                if (other != rank) {
+                    const u32 larger = count_larger(lists.keys[other], lists.counts[other], key);
+                    const bool is_twice = larger < lists.counts[other] && lists.keys[other][larger] == key;
+                    wrong = is_twice ? (other != own ? other : rank) : wrong;
+                    before += larger;
+                }
             }
             if (before < k) {
                 lists.list.keys[before] = key;
@@ -330,13 +339,19 @@ DEVICE bool draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     if (storage.agreed.has_failed || !receive_lists(row, lists)) {
         return false;
     }
-    const u32 total = merge_lists(lists, peers.world, k);
+    u32 wrong = MAX_RANKS;
+    const u32 total = merge_lists(lists, peers.world, peers.rank, k, wrong);
+    if (wrong < MAX_RANKS) {
+        fail(window_header(peers, peers.rank), FAILURE_CORRUPT, wrong);
+    }
     if (threadIdx.x == 0) {
         list.packed_counts = 0;
         list.other_count = total;
     }
     // RAW on the merged list: all threads wrote it, all threads read it.
-    __syncthreads();
+    if (__syncthreads_or(wrong < MAX_RANKS)) {
+        return false;
+    }
     if (total == 0) {
         return true;
     }

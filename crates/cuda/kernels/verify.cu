@@ -130,6 +130,7 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
 // them.
 struct ChainStorage {
     AcceptanceStorage acceptance;
+    static_assert(SURVEY_WARPS * MAX_TILES_PER_WARP <= 32, "the first warp has a lane for each tile");
     TileReduction maxima[SURVEY_WARPS * MAX_TILES_PER_WARP];
     TileRace races[SURVEY_WARPS * MAX_TILES_PER_WARP];
     FirstArrival first[SURVEY_WARPS * MAX_TILES_PER_WARP];

@@ -55,10 +55,9 @@ impl Evidence {
         Self { ln_p: (self.ln_p + libm::log(trials.max(1) as f64)).min(0.0), ..self }
     }
 
-    /// Adds up scores.
-    fn of(scheme: Scheme, scores: &[Option<f64>]) -> Self {
-        let (tokens, score) =
-            scores.iter().flatten().fold((0, 0.0), |(tokens, sum), score| (tokens + 1, sum + score));
+    /// Judges a sum of scores.
+    fn of(scheme: Scheme, sum: Sum) -> Self {
+        let Sum { ids, tokens, score } = sum;
         let ln_p = match scheme {
             Scheme::VllmDualKey { alpha } => {
                 // A sum of weighted scores has nearly the law of fewer scores, of the same mean and variance.
@@ -67,7 +66,27 @@ impl Evidence {
             }
             _ => ln_tail(tokens, score),
         };
-        Self { tokens, skipped: scores.len() - tokens, score, ln_p }
+        Self { tokens, skipped: ids - tokens, score, ln_p }
+    }
+}
+
+/// A sum of scores, from the first id on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    /// How many ids were added, and how many of them count.
+    ids: usize,
+    tokens: usize,
+    score: f64,
+}
+
+impl Sum {
+    fn and(self, scores: &[Option<f64>]) -> Self {
+        let mut sum = Self { ids: self.ids + scores.len(), ..self };
+        for score in scores.iter().flatten() {
+            sum.tokens += 1;
+            sum.score += score;
+        }
+        sum
     }
 }
 
@@ -107,7 +126,7 @@ pub fn scores(
 /// Looks for the mark of a key in the ids after a prompt.
 #[must_use]
 pub fn detect(ids: &[u32], prompt_len: usize, scheme: Scheme, watermark: &Watermark, keys: Keys) -> Evidence {
-    Evidence::of(scheme, &scores(ids, prompt_len, scheme, watermark, keys))
+    Evidence::of(scheme, Sum::default().and(&scores(ids, prompt_len, scheme, watermark, keys)))
 }
 
 /// Looks for the mark of any of the keys with these numbers, and returns the number of the key with the
@@ -170,26 +189,28 @@ fn parts(scheme: Scheme, scores: &[Option<f64>], length: usize, alpha: f64) -> R
     if !(0.0..1.0).contains(&alpha) {
         return Err(Error::out_of_range("alpha", alpha, "in 0..1"));
     }
+    // A window that is longer than the text is the text.
+    let length = length.min(scores.len().max(1));
     let step = length.div_ceil(4);
     let starts = (0..).step_by(step).take_while(|start| *start == 0 || start + length < scores.len() + step);
     let windows: Vec<_> =
         starts.map(|start| start..(start + length).min(scores.len())).filter(|ids| !ids.is_empty()).collect();
-    let mut parts: Vec<Part> = Vec::new();
+    let of = |sum| Evidence::of(scheme, sum).among(windows.len());
+    let mut parts: Vec<(Range<usize>, Sum)> = Vec::new();
     for ids in &windows {
-        let of = |ids: &Range<usize>| Evidence::of(scheme, &scores[ids.clone()]).among(windows.len());
-        let evidence = of(ids);
-        if evidence.ln_p >= libm::log(alpha) {
+        let sum = Sum::default().and(&scores[ids.clone()]);
+        if of(sum).ln_p >= libm::log(alpha) {
             continue;
         }
-        match parts.last_mut().filter(|last| last.ids.end >= ids.start) {
-            Some(last) => {
-                last.ids.end = ids.end;
-                last.evidence = of(&last.ids);
+        match parts.last_mut().filter(|(last, _)| last.end >= ids.start) {
+            Some((last, of_last)) => {
+                *of_last = of_last.and(&scores[last.end..ids.end]);
+                last.end = ids.end;
             }
-            None => parts.push(Part { ids: ids.clone(), evidence }),
+            None => parts.push((ids.clone(), sum)),
         }
     }
-    Ok(parts)
+    Ok(parts.into_iter().map(|(ids, sum)| Part { ids, evidence: of(sum) }).collect())
 }
 
 /// Returns the logarithm of the probability that `n` variables of the law Exp(1) have a sum of at least `x`:
@@ -307,6 +328,16 @@ mod tests {
         assert!((-1.0..-0.3).contains(&ln_tail(1_000_000, 1_000_000.0)));
     }
 
+    #[test]
+    fn a_text_that_is_marked_throughout_is_one_part_and_each_score_is_read_a_few_times() {
+        // To sum the part again for each of its 187,497 windows would take hours.
+        let scores: Vec<_> =
+            (0..3_000_000).map(|id| (id % 7 != 0).then_some(2.0 + (id % 3) as f64)).collect();
+        let found = parts(Scheme::Gumball, &scores, 64, 1e-3).unwrap();
+        let whole = Evidence::of(Scheme::Gumball, Sum::default().and(&scores)).among(187_497);
+        assert_eq!(found, [Part { ids: 0..scores.len(), evidence: whole }]);
+    }
+
     /// Draws a text of `count` tokens from the same row.
     fn text(watermark: Option<Watermark>, vocab: u32, count: usize, seed: u64) -> (Vec<u32>, Vec<bool>) {
         let row: Vec<f32> = (0..vocab).map(|id| (id % 7) as f32 * 0.3).collect();
@@ -397,7 +428,10 @@ mod tests {
         let found = find(100, 1e-6).unwrap();
         let [part] = &found[..] else { panic!("{found:?}") };
         assert!(part.ids.start >= 325 && part.ids.end <= 625 && part.evidence.p_value() < 1e-10, "{part:?}");
-        assert!(find_marked(&[], 0, Scheme::Gumball, &watermark, 100, 0.01).unwrap().is_empty());
+        for length in [951, usize::MAX - 1, usize::MAX] {
+            assert_eq!(find(length, 1e-6), find(ids.len(), 1e-6), "a window of {length}");
+            assert!(find_marked(&[], 0, Scheme::Gumball, &watermark, length, 0.01).unwrap().is_empty());
+        }
         assert!(find(0, 0.01).is_err() && find(1, f64::NAN).is_err());
         assert!(find_marked(&ids, 951, Scheme::Gumball, &watermark, 1, 0.01).is_err());
     }

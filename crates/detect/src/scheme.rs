@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use gumball_spec::draw::arrival_by;
+use gumball_spec::error::HIDDEN;
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::watermark::{self, Key};
 use gumball_spec::{Error, Result, Watermark};
@@ -205,7 +206,7 @@ impl FromStr for Scheme {
         if let Some(alpha) = name.strip_prefix("vllm_dual_key=") {
             return match alpha.parse() {
                 Ok(alpha) if (0.0..=1.0).contains(&alpha) => Ok(Self::VllmDualKey { alpha }),
-                _ => Err(Error::out_of_range("scheme", name, "vllm_dual_key= and an alpha in 0..=1")),
+                _ => Err(refused(name, "vllm_dual_key= and an alpha in 0..=1")),
             };
         }
         if let Some(second) = name.strip_prefix("sglang=") {
@@ -217,14 +218,23 @@ impl FromStr for Scheme {
                 _ => {
                     let allowed =
                         "sglang= and the number of a key, and perhaps a comma and a mixing in (0, 1)";
-                    Err(Error::out_of_range("scheme", name, allowed))
+                    Err(refused(name, allowed))
                 }
             };
         }
         let known = || Self::ALL.map(|scheme| scheme.to_string()).join(", ");
         let found = Self::ALL.into_iter().find(|scheme| scheme.to_string() == name);
-        found.ok_or_else(|| Error::unknown("scheme", name, known()))
+        let is_word = name.bytes().all(|letter| letter.is_ascii_alphabetic() || letter == b'_');
+        let shown = if is_word { name } else { HIDDEN };
+        found.ok_or_else(|| Error::unknown("scheme", shown, known()))
     }
+}
+
+/// Returns the error of a scheme that is not shown from the `=` on, where the key itself may stand in the
+/// place of its number.
+fn refused(name: &str, allowed: &str) -> Error {
+    let engine = name.split('=').next().unwrap_or_default();
+    Error::out_of_range("scheme", format!("{engine}=.."), allowed)
 }
 
 #[cfg(test)]
@@ -327,6 +337,12 @@ mod tests {
             "sglang=-1",
         ] {
             assert!(name.parse::<Scheme>().is_err());
+        }
+        for key in ["00112233445566778899aabbccddeeff", "0x0123456789abcdef", "81985529216486895"] {
+            for name in ["", "sglang=", "sglang:", "vllm_dual_key=", "vllm", "82,"] {
+                let error = format!("{name}{key}").parse::<Scheme>().unwrap_err().to_string();
+                assert!(!error.contains(key), "{error}");
+            }
         }
     }
 }

@@ -291,7 +291,7 @@ mod tests {
             kinds.map(|kind| planner.plan(&StepShape { requests: 64, kind, ..shape }).unwrap().layout);
         assert_eq!(layouts, [Survey, Survey, Swap, Gather]);
         let error = config().with_environment(|_| Some("swop".to_owned())).unwrap_err();
-        let said = "layout \"swop\" is not known; known are: gather, swap, survey, replicated; do you mean \"swap\"?";
+        let said = "layout \"swop\" is not known (do you mean \"swap\"?); known are: gather, swap, survey, replicated";
         assert_eq!(error.to_string(), said);
     }
 

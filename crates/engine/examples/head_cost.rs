@@ -73,7 +73,7 @@ fn clusters(weights: &[bf16], width: usize, name: &str) -> Outcome<Clusters> {
     };
     let first_rows = members.iter().step_by(CAPACITY).map(|id| &weights[*id as usize * width..][..width]);
     let centroids = first_rows.flat_map(|row| row.iter().map(|w| w.to_f32() * longer)).collect();
-    Ok(Clusters::with_short_last(members, CAPACITY, centroids, width)?)
+    Ok(Clusters::new(members, CAPACITY, centroids, (vocab, width))?)
 }
 
 fn requests() -> Vec<(&'static str, Vec<SamplingParams>)> {

@@ -192,7 +192,8 @@ impl Pool {
         out: &mut Proposals,
     ) -> Result<()> {
         self.check_plan(batch)?;
-        self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out))
+        let drafted = self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out));
+        drafted.map_err(|error| self.slots.told(error))
     }
 
     /// Returns the logprobs of known tokens, in any mode, with ranks, top tokens and given ids.
@@ -247,13 +248,14 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         out.collect_kept(self.kept);
-        self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out))
+        let done = self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out));
+        done.map_err(|error| self.slots.told(error))
     }
     /// Does a call that advances sequences.
     fn advance(&mut self, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
         self.is_assigned = false;
         self.check_plan(batch)?;
-        self.backend.call(&mut self.slots, batch, call)?;
+        self.backend.call(&mut self.slots, batch, call).map_err(|error| self.slots.told(error))?;
         self.was_direct = true;
         Ok(())
     }

@@ -243,7 +243,7 @@ pub(crate) fn split_paths<'a>(ids: &'a [i32], batch: &Batch<'_>, vocab: usize) -
     let (rows, counts) = (batch.slots.len(), batch.counts);
     if !counts.is_empty() && counts.len() != rows {
         let allowed = format!("one per row, {rows}, or 0");
-        return Err(Error::length("paths.counts", counts.len(), allowed));
+        return Err(Error::length("counts", counts.len(), allowed));
     }
     let (mut rest, mut total) = (ids, 0);
     let mut paths = Vec::with_capacity(rows);
@@ -254,11 +254,11 @@ pub(crate) fn split_paths<'a>(ids: &'a [i32], batch: &Batch<'_>, vocab: usize) -
         paths.push(rest.split_off(..count).unwrap_or_default());
     }
     if ids.len() != total {
-        return Err(Error::length("paths.ids", ids.len(), format!("{total}, the sum of the counts")));
+        return Err(Error::length("paths", ids.len(), format!("{total}, the sum of the counts")));
     }
     let inside = |id: &i32| usize::try_from(*id).is_ok_and(|id| id < vocab);
     match ids.iter().find(|id| !inside(id)) {
-        Some(id) => Err(Error::out_of_range("paths.ids", id, format!("an id in 0..{vocab}"))),
+        Some(id) => Err(Error::out_of_range("paths", id, format!("an id in 0..{vocab}"))),
         None => Ok(paths),
     }
 }

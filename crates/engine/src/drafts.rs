@@ -171,12 +171,12 @@ impl<'a> Drafted<'a> {
         let Self { requests, counts, .. } = *self;
         if counts.len() != requests {
             let wanted = format!("one per request, {requests}");
-            return Err(Error::length("drafts.counts", counts.len(), wanted));
+            return Err(Error::length("counts", counts.len(), wanted));
         }
         match counts.iter().enumerate().find(|(_, count)| **count as usize > MAX_DRAFTS) {
             Some((request, count)) => {
                 let value = format!("{count} in request {request}");
-                Err(Error::out_of_range("drafts.counts", value, format!("in 0..={MAX_DRAFTS}")))
+                Err(Error::out_of_range("counts", value, format!("in 0..={MAX_DRAFTS}")))
             }
             None => Ok(()),
         }

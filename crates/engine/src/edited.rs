@@ -35,7 +35,7 @@ pub fn edit_columns(
     if slopes.len() != values.len() {
         return Err(Error::length("slopes", slopes.len(), format!("{} of the values", values.len())));
     }
-    if start + values.len() / width > ids.len() + 1 {
+    if start > ids.len() || values.len() / width > ids.len() + 1 - start {
         let allowed = format!("those before {} rows from place {start} on", values.len() / width);
         return Err(Error::length("ids", ids.len(), allowed));
     }

@@ -11,11 +11,19 @@ use crate::host::Host;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
+use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
-use crate::slots::{Copies, Slots};
+use crate::slots::{Change, Copies, Slots};
 use crate::work::{Work, masks_of_host};
 
 impl Copies for Host {
+    fn write(&mut self, _: Slot, sequence: &Sequence, change: Change) -> Result<()> {
+        match change {
+            Change::Placed => self.workers.route().check(sequence.params()),
+            Change::Pushed(_) | Change::Shortened(_) => Ok(()),
+        }
+    }
+
     fn forget(&mut self, slot: Slot) -> Result<()> {
         self.in_order.assigned.of.forget(slot);
         Ok(())

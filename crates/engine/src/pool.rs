@@ -142,7 +142,8 @@ impl Pool {
     ///   places for, and for [`Mark::Off`](crate::Mark::Off) in a pool that enforces its mark.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy; on a device for an option
     ///   that no kernel implements, or if it has not enough memory.
-    /// - [`Error::Conflict`] on a device for a parameter that the route `probabilities` does not take there.
+    /// - [`Error::Conflict`] for a parameter that the route `probabilities` does not know, or does not take
+    ///   on a device.
     /// - Over ranks [`Error::OutOfRange`] if there is no seed: ranks that each took one would draw different
     ///   tokens.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
@@ -225,7 +226,7 @@ impl Pool {
     ///   fetch of their outputs and the device keeps no history of the request.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         self.slots.sequence(slot)?;
-        self.backend.sync(&mut self.slots, slot)?;
+        self.backend.sync(&mut self.slots, slot).map_err(|error| self.slots.told(error))?;
         Ok(self.slots.admitted_mut(slot))
     }
 

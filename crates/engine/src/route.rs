@@ -6,9 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use gumball_cpu::{Level, Workspace};
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Result, SamplingParams};
 
-use crate::probabilities::ProbabilityStages;
+use crate::probabilities::{Parts, ProbabilityStages};
 use crate::stages::{OracleStages, Stages};
 
 /// A way from logits to a token. The routes of [`Route::ALL`] can be parsed from their names.
@@ -55,6 +55,14 @@ impl Route {
             Self::Oracle => "the definition itself, every stage naive and slow: to check others against",
             Self::Of(..) => "a test's own",
         }
+    }
+
+    /// Checks that the route can draw the tokens of a request.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] for a parameter that the route does not know.
+    pub(crate) fn check(&self, params: &SamplingParams) -> Result<()> {
+        if let Self::Probabilities = self { Parts::of(params).map(drop) } else { Ok(()) }
     }
 
     /// Opens the stages for one thread.
@@ -106,7 +114,7 @@ mod tests {
         }
         let error = "rase".parse::<Route>().unwrap_err();
         let said =
-            "route \"rase\" is not known; known are: race, probabilities, oracle; do you mean \"race\"?";
+            "route \"rase\" is not known (do you mean \"race\"?); known are: race, probabilities, oracle";
         assert_eq!(error.to_string(), said);
     }
 }

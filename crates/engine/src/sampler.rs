@@ -123,8 +123,10 @@ impl Sampler {
     /// Takes a route.
     ///
     /// # Errors
-    /// The errors of [`Route::open`].
+    /// - [`Error::Conflict`] for a parameter that the route does not know.
+    /// - The errors of [`Route::open`].
     pub fn with_route(mut self, route: Route) -> Result<Self> {
+        route.check(self.sequence.params())?;
         self.route = route;
         self.open = |route, level| Ok(Box::new(route.open(level)?));
         self.reopen()

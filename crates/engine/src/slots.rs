@@ -30,6 +30,9 @@ pub(crate) struct Slots {
     checks: u64,
 }
 
+/// How many kinds of requests the error of a lost device describes.
+const MOST_OUTLINES: usize = 32;
+
 /// The host's record of a sequence in flight.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -52,7 +55,7 @@ pub(crate) enum Change {
 /// Where rows are computed, as far as the table must tell it what becomes of sequences.
 pub(crate) trait Copies {
     /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and `write`
-    /// cannot fail.
+    /// can only fail where a sequence is placed.
     fn has_copies(&self) -> bool {
         false
     }
@@ -109,6 +112,29 @@ impl Slots {
 
     pub fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Adds to the error of a lost device what the sequences had asked for, for a server's log.
+    pub fn told(&self, error: Error) -> Error {
+        let Error::DeviceLost { mut reason } = error else { return error };
+        let mut asked: Vec<(String, usize)> = Vec::new();
+        for entry in self.entries.iter().flatten() {
+            let line = entry.sequence.params().outline();
+            match asked.iter_mut().find(|(known, _)| *known == line) {
+                Some((_, count)) => *count += 1,
+                None => asked.push((line, 1)),
+            }
+        }
+        let mut lines: Vec<String> = asked
+            .iter()
+            .take(MOST_OUTLINES)
+            .map(|(line, count)| format!("{count} with parameters: {line}"))
+            .collect();
+        if asked.len() > lines.len() {
+            lines.push(format!("{} kinds more", asked.len() - lines.len()));
+        }
+        reason += &format!("; sequences of the pool: {}", lines.join("; "));
+        Error::DeviceLost { reason }
     }
 
     fn entry(&self, slot: Slot) -> Option<&Entry> {

@@ -4,7 +4,7 @@
 ///
 /// Taken from a sequence and given to [`Pool::resume`](crate::Pool::resume), in this process or on another
 /// machine, it goes on with the tokens that would have come anyway.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct State<'a> {
     /// The ids of the prompt.
     pub prompt: &'a [u32],
@@ -20,4 +20,13 @@ pub struct State<'a> {
     /// Mirostat's limit for the next token, in bits, or the mean of adaptive-p; a number below +inf, handed
     /// through without both.
     pub mu: f32,
+}
+
+impl<'a> State<'a> {
+    /// Makes the state behind these ids, under draw index 0 and with `mu` 0.
+    #[must_use]
+    pub fn new(prompt: &'a [u32], output: &'a [u32], seed: u64) -> Self {
+        let position = prompt.len().wrapping_add(output.len()) as u32;
+        Self { prompt, output, seed, position, draw: 0, mu: 0.0 }
+    }
 }

@@ -19,12 +19,12 @@ pub use crate::device::{
 };
 
 // The table of parameters, and the texts of errors, for bindings.
-pub use gumball_spec::error::{quoted, shown};
-pub use gumball_spec::near::{meant, nearest};
+pub use gumball_spec::error::{has_key, quoted, shown, shown_of};
+pub use gumball_spec::near::{advice, meant, nearest};
 pub use gumball_spec::{Field, Parameter, Parameters};
 
 // Reading and replacing files so that nobody else's file is followed or left half written.
-pub use gumball_cpu::files;
+pub use gumball_cpu::{files, private_files};
 
 // All names of the crate of ranks.
 pub use gumball_dist as dist;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use gumball_spec::head::clusters::check_ids;
+use gumball_spec::head::clusters::{NO_ID, ids_of_map};
 use gumball_spec::memory::with_capacity;
 use gumball_spec::{Error, Result};
 use half::{bf16, f16};
@@ -16,8 +16,12 @@ use crate::weights::Weights;
 /// Clusters of ids, each with a centroid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clusters {
-    ids: Vec<u32>,
+    /// `[clusters, capacity]`, with [`NO_ID`] after the ids of a cluster that has fewer.
+    maps: Vec<u32>,
     capacity: usize,
+    ids: Vec<u32>,
+    /// The place in `ids` of the first id of each cluster, and the end of the last cluster.
+    starts: Vec<usize>,
     width: usize,
     centroids: Vec<f32>,
     /// How they were built, if here.
@@ -25,77 +29,58 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// Takes clusters of equal size that somebody else built.
+    /// Takes clusters of a vocabulary, for hidden states of `width` elements, that somebody else built.
     ///
     /// # Shapes and units
-    /// `ids`: `[clusters, capacity]`, each id of the vocabulary, which is `clusters * capacity`, once.
-    /// `centroids`: `[clusters, width]`, finite.
+    /// `vocab_maps`: `[clusters, capacity]`, each id of the vocabulary once; after the ids of a cluster that
+    /// has fewer, `u32::MAX`, which may be left out at the end. `centroids`: `[clusters, width]`, finite.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a capacity of 0, an id outside the vocabulary or in two clusters, or a
-    ///   centroid that is not finite.
-    /// - [`Error::Length`] if the ids are no whole number of clusters, or there is not one centroid of a
-    ///   whole number of elements for each cluster.
-    pub fn new(ids: Vec<u32>, capacity: usize, centroids: Vec<f32>) -> Result<Self> {
-        let vocab = ids.len();
-        if capacity == 0 {
-            return Err(Error::out_of_range("capacity", capacity, "1 or more"));
-        }
-        if !vocab.is_multiple_of(capacity) {
-            let allowed =
-                format!("clusters of equal size, {capacity}; the last one would have {}", vocab % capacity);
-            return Err(Error::length("cluster_ids", vocab, allowed));
-        }
-        let clusters = vocab / capacity;
-        let width = centroids.len().checked_div(clusters).unwrap_or(0);
-        Self::with_short_last(ids, capacity, centroids, width)
-    }
-
-    /// Takes clusters as one list of ids for each, of which all must have as many ids as the first. The rest:
-    /// as for [`Clusters::new`].
-    ///
-    /// # Errors
-    /// - [`Error::Length`] for a list of another size.
-    /// - The errors of [`Clusters::new`].
-    pub fn of_lists(lists: &[impl AsRef<[u32]>], centroids: Vec<f32>) -> Result<Self> {
-        let capacity = lists.first().map_or(0, |list| list.as_ref().len());
-        for (cluster, list) in lists.iter().enumerate() {
-            let length = list.as_ref().len();
-            if length != capacity {
-                let allowed = format!("{capacity} ids in cluster {cluster}, as in cluster 0");
-                return Err(Error::length("cluster_ids", length, allowed));
-            }
-        }
-        Self::new(lists.iter().flat_map(AsRef::as_ref).copied().collect(), capacity, centroids)
-    }
-
-    /// Takes clusters of which the last one may have fewer ids than the others, as [`Clusters::build`] makes
-    /// them.
-    ///
-    /// # Shapes and units
-    /// `ids`: `[vocab]`, each once, the ids of cluster 0 first. `centroids`: `[clusters, width]`, finite.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary or in two
-    ///   clusters, or a centroid that is not finite.
+    /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, a width outside 1..=2^16, an id that is not
+    ///   in the vocabulary or not in one cluster, a cluster without ids, or a centroid that is not finite.
     /// - [`Error::Length`] if there is not one centroid for each cluster.
-    pub fn with_short_last(
-        ids: Vec<u32>,
+    pub fn new(
+        mut vocab_maps: Vec<u32>,
         capacity: usize,
         centroids: Vec<f32>,
-        width: usize,
+        (vocab, width): (usize, usize),
     ) -> Result<Self> {
-        let clusters = Self { ids, capacity, width, centroids, build: None };
-        check_ids(&clusters.ids, capacity, clusters.ids.len())?;
-        let all = gumball_spec::head::clusters::Clusters {
-            ids: &clusters.ids,
+        let of_spec = gumball_spec::head::clusters::Clusters {
+            maps: &vocab_maps,
             capacity,
-            centroids: &clusters.centroids,
+            centroids: &centroids,
             probes: 1,
             special_ids: &[],
         };
-        all.check(clusters.vocab(), width)?;
-        Ok(clusters)
+        of_spec.check(vocab, width)?;
+        let (mut ids, mut starts) = (with_capacity("cluster ids", vocab)?, vec![0]);
+        for map in vocab_maps.chunks(capacity) {
+            ids.extend_from_slice(ids_of_map(map));
+            starts.push(ids.len());
+        }
+        vocab_maps.resize((starts.len() - 1) * capacity, NO_ID);
+        Ok(Self { maps: vocab_maps, capacity, ids, starts, width, centroids, build: None })
+    }
+
+    /// Takes clusters whose maps have -1 as padding; the rest: as for [`Clusters::new`].
+    ///
+    /// # Errors
+    /// - The errors of [`Clusters::new`].
+    pub fn of_signed(
+        vocab_maps: &[i64],
+        capacity: usize,
+        centroids: Vec<f32>,
+        shape: (usize, usize),
+    ) -> Result<Self> {
+        let id = |(place, id): (usize, &i64)| match *id {
+            -1 => Ok(NO_ID),
+            id => u32::try_from(id).map_err(|_| {
+                let value = format!("{id} in cluster {}", place / capacity.max(1));
+                Error::out_of_range("vocab_maps", value, format!("ids in 0..{}, or -1: padding", shape.0))
+            }),
+        };
+        let maps = vocab_maps.iter().enumerate().map(id).collect::<Result<_>>()?;
+        Self::new(maps, capacity, centroids, shape)
     }
 
     /// Notes how they were built.
@@ -116,7 +101,7 @@ impl Clusters {
     pub fn check_shape(&self, vocab: usize, width: usize) -> Result<()> {
         if self.vocab() != vocab {
             let allowed = format!("{vocab} ids, as the head");
-            return Err(Error::length("cluster_ids", self.vocab(), allowed));
+            return Err(Error::length("vocab_maps", self.vocab(), allowed));
         }
         if self.width != width {
             let allowed = format!("{width} elements in a centroid, as a row of weights");
@@ -128,10 +113,10 @@ impl Clusters {
     /// Returns how many clusters there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.ids.len().div_ceil(self.capacity)
+        self.starts.len() - 1
     }
 
-    /// Returns how many ids a cluster has; the last one may have fewer.
+    /// Returns how many ids a cluster has at most.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -147,6 +132,13 @@ impl Clusters {
     #[must_use]
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// Returns the map of each cluster, `[clusters, capacity]`: its ids, and `u32::MAX` in the places after
+    /// them.
+    #[must_use]
+    pub fn maps(&self) -> &[u32] {
+        &self.maps
     }
 
     /// Returns every id once, cluster by cluster: the order in which permuted rows lie.
@@ -166,8 +158,7 @@ impl Clusters {
 
     /// Returns the places in [`Clusters::ids`] that a cluster has.
     pub(crate) fn places_of(&self, cluster: usize) -> std::ops::Range<usize> {
-        let start = cluster * self.capacity;
-        start..(start + self.capacity).min(self.ids.len())
+        self.starts[cluster]..self.starts[cluster + 1]
     }
 
     /// Returns the centroids, `[clusters, width]`.

@@ -285,7 +285,8 @@ impl<'a, 'w> Grouping<'a, 'w> {
             }
             centroid.iter_mut().zip(&sums).for_each(|(x, sum)| *x = rounded(sum / count as f64));
         });
-        let clusters = Clusters::with_short_last(members.concat(), self.build.capacity, centroids, width)?;
+        let shape = (self.exact.vocab(), width);
+        let clusters = Clusters::new(members.concat(), self.build.capacity, centroids, shape)?;
         Ok(clusters.built_by(Some(self.build)))
     }
 }

@@ -6,6 +6,8 @@ use std::io::Write;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{FromArgMatches, Subcommand};
 
+use gumball_spec::error::{HIDDEN, has_key};
+
 use crate::doctor::Known;
 use crate::output::{Output, message, say};
 use crate::sampling::flag_meant;
@@ -28,6 +30,9 @@ pub enum Command {
     Doctor(doctor::Args),
 }
 
+/// The flags whose values an error does not show, by how they begin.
+const KEY_FLAGS: [&str; 3] = ["--watermark-key", "--keys", "--scheme"];
+
 /// Lets every flag and argument of a command and its subcommands take a negative number, so that the error
 /// for it names the range.
 #[must_use]
@@ -43,14 +48,29 @@ pub fn with_signs(command: clap::Command) -> clap::Command {
 const ELSEWHERE: [&str; 6] = ["generate", "check", "head", "kernels", "completions", "manual"];
 
 /// Lets the error for a flag that is not known name the one that was meant by another engine's word, a flat
-/// name, a part's or a slip of the pen.
+/// name, a part's or a slip of the pen, and any error hide what may be a secret key.
 #[must_use]
 pub fn hinted(mut error: clap::Error) -> clap::Error {
+    let takes_key = |text: &str| KEY_FLAGS.iter().any(|flag| text.starts_with(flag));
+    let of_key =
+        matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(flag)) if takes_key(flag));
+    let secret = |(kind, value): (ContextKind, &ContextValue)| match value {
+        ContextValue::String(text) if has_key(text) || of_key && kind == ContextKind::InvalidValue => {
+            Some(kind)
+        }
+        _ => None,
+    };
+    for kind in error.context().filter_map(secret).collect::<Vec<_>>() {
+        error.insert(kind, ContextValue::String(HIDDEN.to_owned()));
+    }
     let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(given)) if error.kind() == ErrorKind::UnknownArgument => flag_meant(given),
         _ => None,
     };
     if let Some(flag) = flag {
+        // What clap itself would suggest stands in these, too.
+        error.remove(ContextKind::Suggested);
+        error.remove(ContextKind::Usage);
         error.insert(ContextKind::SuggestedArg, ContextValue::String(flag));
     }
     error

@@ -4,11 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use gumball_detect::{Evidence, Part, Scheme, detect_any, find_marked};
-use gumball_spec::{Scope, Watermark};
+use gumball_spec::error::shown;
+use gumball_spec::{Scope, Watermark, watermark};
 use serde::Serialize;
 
 use crate::output::Output;
-use crate::sampling::add_watermark_keys;
+use crate::sampling::{add_watermark_keys, key_number};
 use crate::text::{Table, count};
 use crate::{Error, Result, reading};
 
@@ -26,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub watermark_keys: Option<PathBuf>,
     /// The numbers of the keys to look for
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "0")]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "0", value_parser = key_number)]
     pub keys: Vec<u32>,
     /// Whose mark: gumball; vllm, vllm_dual_key, vllm_dual_key=ALPHA, sglang, or sglang=KEY_B or
     /// sglang=KEY_B,MIXING with the number of a second key, which have rules of their own in the place of
@@ -80,6 +81,13 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     add_watermark_keys(args.watermark_keys.as_deref())?;
     let ids = read_ids(args)?;
     let usage = |error: gumball_spec::Error| Error::Usage(error.to_string());
+    for number in &args.keys {
+        if watermark::key(*number).is_err() {
+            let reason =
+                "has no key; name the file of keys by --watermark-keys FILE, and their numbers by --keys";
+            return Err(Error::Usage(format!("the number {number} {reason}")));
+        }
+    }
     let Args { prompt_len, scheme, context, scope, window, .. } = *args;
     let watermark = Watermark { key: 0, context, scope, window };
     watermark.validate().map_err(usage)?;
@@ -139,7 +147,7 @@ fn read_ids(args: &Args) -> Result<Vec<u32>> {
     let between = |letter: char| letter.is_whitespace() || ",[]".contains(letter);
     let words = text.split(between).filter(|word| !word.is_empty());
     let id = |word: &str| {
-        let reason = || format!("\"{}\" is no id in 0..2^32", crate::output::shown(word));
+        let reason = || format!("\"{}\" is no id in 0..2^32", shown(word));
         word.parse().map_err(|_| Error::file(&args.ids, reason()))
     };
     words.map(id).collect()

@@ -1,7 +1,7 @@
 //! `gumball explore`: opens the explorer, a page of HTML with the engine and rows of a real model in it.
 //!
-//! A released Python package brings the page. In the repository `ci/explorer` makes it, and the command finds
-//! it if it runs in the repository's root. A browser opens the file, without a server; the command in Rust
+//! A released Python package brings the page. In the repository `ci/explorer` makes it, where the command in
+//! Rust that was built there looks for it. A browser opens the file, without a server; the command in Rust
 //! can serve it with a model.
 
 use std::io::{IsTerminal, Write};
@@ -10,20 +10,17 @@ use std::path::{Path, PathBuf};
 use crate::output::{say, shown};
 use crate::{Error, Result};
 
-/// Where `ci/explorer` makes the page, in the repository.
-const MADE: &str = "target/explorer/index.html";
-
 /// Returns the path of the page; `brought` is the page that the program brings, if any.
 ///
 /// # Errors
 /// - [`Error::Usage`] if there is none; it says where to get it.
 pub fn page(brought: Option<&Path>) -> Result<PathBuf> {
-    let Some(page) = [brought, Some(Path::new(MADE))].into_iter().flatten().find(|page| page.is_file())
-    else {
-        return Err(Error::Usage(format!(
+    let Some(page) = brought.filter(|page| page.is_file()) else {
+        return Err(Error::Usage(
             "this gumball brings no page of the explorer: a released Python package does, and ci/explorer in Gumball's repository \
-             makes it into {MADE}"
-        )));
+             makes it for `cargo gumball explore` there"
+                .to_owned(),
+        ));
     };
     Ok(std::path::absolute(page)?)
 }

@@ -122,6 +122,7 @@ impl<'a> Verifier<'a> {
             (1.., ..) => "wrong",
             (0, 1.., _) => "forced",
             (0, 0, 1..) => "within",
+            (0, 0, 0) if equal == 0 => "empty",
             (0, 0, 0) => "equal",
         };
         let report = Report { answer, tolerance: args.tolerance, equal, within, forced, wrong };
@@ -131,10 +132,9 @@ impl<'a> Verifier<'a> {
             let Report { answer, tolerance, equal, within, forced, ref wrong } = report;
             let [equal, within, forced, many] =
                 [equal, within, forced, wrong.len()].map(|number| count(number as u64));
-            writeln!(
-                out,
-                "{answer}: {equal} tokens equal, {within} within {tolerance}, {forced} forced, {many} wrong"
-            )?;
+            let within =
+                if tolerance > 0.0 { format!(", {within} within {tolerance}") } else { String::new() };
+            writeln!(out, "{answer}: {equal} tokens equal{within}, {forced} forced, {many} wrong")?;
             for Place { place, token, claim } in wrong.iter().take(20) {
                 writeln!(out, "  token {place}, id {token}: another {claim}")?;
             }
@@ -143,6 +143,9 @@ impl<'a> Verifier<'a> {
             !matches!(answer, Answer::Wrong(Wrong::Token | Wrong::Mask)) && args.tolerance == 0.0
         };
         match (report.wrong.len(), report.forced) {
+            _ if report.answer == "empty" => {
+                Err(Error::Verdict("the receipt has no tokens, so nothing was drawn again".to_owned()))
+            }
             (0, 0) => Ok(()),
             (0, _) if args.forced => Ok(()),
             (0, forced) => Err(Error::Verdict(format!(
@@ -171,6 +174,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     };
     let receipt = args.read()?;
     let steps = receipt.steps().len();
+    if steps == 0 {
+        return Verifier::new(args, &receipt)?.finish(args, out);
+    }
     let rows = logits::read(path, args.tensor.as_deref(), None, None)?.logits;
     if (rows.rows(), rows.vocab()) != (steps, receipt.vocab()) {
         let (found, vocab) = (rows.rows(), rows.vocab());

@@ -70,6 +70,11 @@ impl Receipt {
     pub fn from_json(text: &str) -> Result<Self> {
         let wrong =
             |reason: String| Error::out_of_range("receipt", reason, "a receipt in canonical JSON (R1)");
+        // serde takes a list for an object whose members it holds in turn.
+        if !text.starts_with('{') {
+            let start: String = text.chars().take(20).collect();
+            return Err(wrong(format!("a text that begins {start:?}")));
+        }
         let members: Members = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if members.definition != DEFINITION {
             let allowed = format!("{DEFINITION}, the version of this program");

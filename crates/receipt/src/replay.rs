@@ -126,7 +126,7 @@ impl<'a> Replay<'a> {
             ..Request::new(&receipt.params, &receipt.prompt, receipt.seed)
         };
         let outcome = oracle::sample(row, &request, None)?;
-        let answer = match self.answer(step, &request, &outcome) {
+        let answer = match self.answer(step, row, &request, &outcome) {
             Answer::Equal | Answer::Within if step.is_forced => Answer::Forced,
             answer => answer,
         };
@@ -135,7 +135,7 @@ impl<'a> Replay<'a> {
         Ok(Some(answer))
     }
 
-    fn answer(&self, step: &Step, request: &Request<'_>, outcome: &oracle::Outcome) -> Answer {
+    fn answer(&self, step: &Step, row: Row<'_>, request: &Request<'_>, outcome: &oracle::Outcome) -> Answer {
         let own = outcome.logprobs.as_ref().expect("a receipt's parameters ask for them");
         let mask = request.mask.map(|mask| digest_of_mask(mask, self.receipt.vocab));
         if mask != step.mask {
@@ -149,7 +149,7 @@ impl<'a> Replay<'a> {
         }
         let request = &outcome.request(request);
         let may = self.tolerance > 0.0
-            && may_report(request, &outcome.drawn(false), step.token, step.radius, self.tolerance)
+            && may_report(row, request, &outcome.drawn(false), step.token, step.radius, self.tolerance)
                 == Some(true);
         match (may, is_token, is_radius) {
             (true, ..) => Answer::Within,

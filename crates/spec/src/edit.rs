@@ -196,3 +196,37 @@ pub fn allowed(request: &Request<'_>, vocab: usize) -> Vec<bool> {
     }
     allowed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::sample;
+    use crate::params::SamplingParams;
+    use crate::request::Forced;
+
+    #[test]
+    fn a_hook_sees_what_the_edits_leave_also_of_banned_ids_and_of_forced_rows() {
+        let bans = |bias_first| SamplingParams {
+            logit_bias: vec![(1, f32::NEG_INFINITY)],
+            repetition_penalty: 0.25,
+            bias_first,
+            ..SamplingParams::default()
+        };
+        for (bias_first, forced, banned) in
+            [(false, None, -f32::MAX), (true, None, -f32::MAX * 0.25), (true, Some(1), -f32::MAX * 0.25)]
+        {
+            let params = bans(bias_first);
+            let forced = forced.map(Forced::by_caller);
+            let request = Request { forced, ..Request::new(&params, &[1], 3) };
+            let mut seen = Vec::new();
+            let mut hook = |z: &mut [f32]| {
+                seen = z.to_vec();
+                z[0] = f32::NAN;
+            };
+            let outcome = sample(Row::F32(&[1.0, 2.0, 3.0]), &request, Some(&mut hook)).unwrap();
+            assert_eq!(seen, [1.0, banned, 3.0]);
+            let (token, status) = if forced.is_some() { (1, Status::FORCED) } else { (2, Status::NAN) };
+            assert_eq!((outcome.token, outcome.status), (token, status));
+        }
+    }
+}

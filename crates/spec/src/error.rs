@@ -42,7 +42,7 @@ pub enum Error {
         allowed: String,
     },
     /// A name is not known.
-    #[error("{parameter} \"{name}\" is not known; known are: {known}{}", hint(name, known))]
+    #[error("{parameter} \"{name}\" is not known{}; known are: {known}", hint(name, known))]
     Unknown {
         /// The kind of thing that was named.
         parameter: &'static str,
@@ -57,6 +57,13 @@ pub enum Error {
         /// The missing part.
         resource: &'static str,
         /// The machine's message, and the remedy.
+        reason: String,
+    },
+    /// A device is lost, with all that lies on it: a kernel read or wrote where it must not, or the device
+    /// failed. Each later call in this process gets the same error.
+    #[error("the device is lost: {reason}")]
+    DeviceLost {
+        /// What failed first, what may have caused it, and the remedy.
         reason: String,
     },
     /// Something failed between the ranks of a group: no mistake of the caller's.
@@ -74,9 +81,13 @@ impl From<RanksError> for Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Makes an [`Error::OutOfRange`], with the value as [`shown`] shows it.
+    /// Makes an [`Error::OutOfRange`], with the value as [`shown_of`] shows it.
     pub fn out_of_range(parameter: &'static str, value: impl ToString, allowed: impl Into<String>) -> Self {
-        Self::OutOfRange { parameter, value: shown(&value.to_string()), allowed: allowed.into() }
+        Self::OutOfRange {
+            parameter,
+            value: shown_of(parameter, &value.to_string()),
+            allowed: allowed.into(),
+        }
     }
 
     /// Makes an [`Error::Unknown`], with the name as [`shown`] shows it.
@@ -97,7 +108,7 @@ impl Error {
             Self::OutOfRange { parameter, .. }
             | Self::Length { parameter, .. }
             | Self::Unknown { parameter, .. } => *parameter = name(parameter),
-            Self::Unavailable { .. } | Self::Ranks(_) => {}
+            Self::Unavailable { .. } | Self::DeviceLost { .. } | Self::Ranks(_) => {}
         }
         self
     }
@@ -115,11 +126,41 @@ impl Error {
 /// The most characters that an error shows of a caller's text.
 const MOST_SHOWN: usize = 120;
 
+/// What an error shows in the place of what may be a secret key.
+pub const HIDDEN: &str = "a value that is not shown";
+
 /// Returns a caller's text, or a value as text, for an error, as [`quoted`] does: of a long one the first
-/// characters.
+/// characters, and of one with a secret key nothing.
 #[must_use]
 pub fn shown(text: &str) -> String {
-    quoted(text.as_bytes(), MOST_SHOWN)
+    if has_key(text) { HIDDEN.to_owned() } else { quoted(text.as_bytes(), MOST_SHOWN) }
+}
+
+/// Returns a parameter's value for an error, as [`shown`] does. Of a parameter that takes the number of a
+/// key, only a number is shown: the key itself may have been given.
+#[must_use]
+pub fn shown_of(parameter: &str, value: &str) -> String {
+    let is_number = || value.parse::<u32>().is_ok() || value.parse::<bool>().is_ok();
+    if takes_key_number(parameter) && !is_number() { HIDDEN.to_owned() } else { shown(value) }
+}
+
+/// Returns whether a parameter takes the number of a key, or a mark with one.
+pub(crate) fn takes_key_number(parameter: &str) -> bool {
+    ["watermark", "watermark.key", "watermark_key", "keys"].contains(&parameter)
+}
+
+/// Returns whether a text has a word as keys are written: 32 hexadecimal digits, or `0x` and 13 to 16, more
+/// than addresses have.
+#[must_use]
+pub fn has_key(text: &str) -> bool {
+    let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.any(|word| {
+        let (digits, lengths) = match word.strip_prefix("0x") {
+            Some(digits) => (digits, 13..=16),
+            None => (word, 32..=32),
+        };
+        lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 /// Returns a text of somebody else's for an error: at most `most` characters, with escapes for characters

@@ -45,6 +45,8 @@ pub mod oracle;
 
 pub mod radius;
 
+mod within;
+
 pub mod adaptive;
 
 mod rollout;

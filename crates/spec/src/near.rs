@@ -63,6 +63,34 @@ const PEERS: [(&str, &str); 54] = [
     ("whitelist_token_ids", "no_repeat_ngram_exempt_ids"),
 ];
 
+/// What other engines take as parameters of a request, and is the caller's here: to end a text, and to have
+/// several.
+const CALLERS: [&str; 13] = [
+    "best_of",
+    "ignore_eos",
+    "max_completion_tokens",
+    "max_length",
+    "max_new_tokens",
+    "max_tokens",
+    "n",
+    "n_predict",
+    "num_beams",
+    "num_return_sequences",
+    "stop",
+    "stop_sequences",
+    "stop_strings",
+];
+
+/// Returns what to say of a name that is none of the known ones: which was [`meant`], or who decides.
+#[must_use]
+pub fn advice<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
+    let are_parameters = known.clone().into_iter().any(|known| known == USUAL[0]);
+    if are_parameters && CALLERS.contains(&name) {
+        return Some("to end a text and to draw several is the caller's part".to_owned());
+    }
+    meant(name, known).map(|near| format!("do you mean {near:?}?"))
+}
+
 /// Returns the known name that was meant by another: what an engine's word for it is here, a part's field
 /// that was named flat (`dry.base` for `dry_base`), or else the [`nearest`]. A field is named with its part,
 /// where that is known.
@@ -101,10 +129,10 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, known)| known)
 }
 
-/// Returns what is said of an unknown name: the one that was meant, if any is near.
+/// Returns the [`advice`] for an error, in brackets; nothing if there is none.
 pub(crate) fn hint(name: &str, known: &str) -> String {
     let name = name.rsplit('.').next().unwrap_or(name);
-    meant(name, known.split(", ")).map_or(String::new(), |near| format!("; do you mean {near:?}?"))
+    advice(name, known.split(", ")).map_or(String::new(), |advice| format!(" ({advice})"))
 }
 
 fn letters(name: &str) -> Vec<char> {
@@ -157,6 +185,20 @@ mod tests {
             assert_eq!(nearest(name, known), expected, "{name}");
         }
         assert_eq!(nearest(&"x".repeat(1 << 20), known), None);
+    }
+
+    #[test]
+    fn what_the_caller_decides_is_said_of_no_other_names_than_parameters() {
+        let known = ["temperature", "top_k", "min_tokens"];
+        for name in CALLERS {
+            assert_eq!(meant(name, known), None, "{name}");
+            assert!(
+                advice(name, known).is_some_and(|advice| advice.ends_with("the caller's part")),
+                "{name}"
+            );
+            assert_eq!(advice(name, ["multiplier", "base"]), None, "{name}");
+        }
+        assert_eq!(advice("topk", known).as_deref(), Some("do you mean \"top_k\"?"));
     }
 
     #[test]

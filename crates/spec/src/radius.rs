@@ -1,5 +1,5 @@
-//! The radius: how far the logits of a row may move before another token is drawn, and which tokens may be
-//! drawn once they moved (rules L7, L8).
+//! The radius: how far the logits of a row may move before another token is drawn (rule L7), and what may be
+//! reported once they moved (L8).
 //!
 //! All distances here are twice what a logit may move: where one moves up and another one down, they meet
 //! after half of what lies between them.
@@ -7,10 +7,11 @@
 use crate::draw::score;
 use crate::filter::fraction_to_u32;
 use crate::num::{exp2, log2};
-use crate::params::{Filter, FilterOrder, SamplingParams};
+use crate::params::{Filter, FilterOrder, Parameter, SamplingParams, Stage};
 use crate::request::{Forced, Request};
-use crate::row::{Kind, NONE};
+use crate::row::{Kind, NONE, Row};
 use crate::survey::{Given, Measure, scale};
+use crate::within::may_draw;
 
 /// The filters of which a radius is known, in any sequence.
 const KNOWN: [Filter; 6] =
@@ -45,7 +46,10 @@ impl Edits {
             KNOWN.contains(&filter) && (filter != Filter::PLess || sees_all(params, place))
         });
         let is_drawn = !SamplingParams::is_greedy(temperature);
-        if params.dynamic_temperature.is_some() && temperature != 0.0
+        // Filters do not act on greedy rows.
+        let matters = |parameter: &Parameter| is_drawn || parameter.stage != Stage::Filter;
+        if params.unforeseen().is_some_and(matters)
+            || params.dynamic_temperature.is_some() && temperature != 0.0
             || is_drawn && (!is_known || params.steered_by().is_some() || params.min_keep > 1)
             || params.frequency_penalty < 0.0
         {
@@ -67,12 +71,9 @@ impl Edits {
     /// that were rounded.
     #[must_use]
     pub fn radius(self, twice: f32, size: f32) -> f32 {
-        if twice == f32::INFINITY {
-            return twice;
-        }
         let reach = twice * 0.5;
         let radius = (reach - ((reach + size) + self.size) * ROUNDINGS) * self.shrink;
-        // It may be no number where logits are too far apart to be subtracted.
+        // It is no number where logits are too far apart to be subtracted.
         if radius > 0.0 { radius } else { 0.0 }
     }
 
@@ -80,12 +81,6 @@ impl Edits {
     #[must_use]
     pub fn slack(self) -> f32 {
         self.size * ROUNDINGS * self.shrink
-    }
-
-    /// Returns twice a distance whose radius is above `by`.
-    fn twice(self, by: f32, size: f32) -> f32 {
-        let reach = by / self.shrink + (size + self.size) * ROUNDINGS;
-        2.0 * (reach + reach * (4.0 * ROUNDINGS)) + f32::MIN_POSITIVE
     }
 }
 
@@ -464,6 +459,7 @@ fn nearest(request: &Request<'_>, drawn: &Drawn<'_>) -> (f32, f32) {
 /// radius, if that is known: false is proven (L8). `None` where no radius is known, or the token is known.
 #[must_use]
 pub fn may_report(
+    row: Row<'_>,
     request: &Request<'_>,
     drawn: &Drawn<'_>,
     token: u32,
@@ -471,8 +467,12 @@ pub fn may_report(
     by: f32,
 ) -> Option<bool> {
     if drawn.token != token as i32 {
+        if request.forced.and_then(Forced::kept).is_some() || drawn.token == NONE {
+            return Some(false);
+        }
+        drawn.edits(request)?;
         let is_near = radius.is_none_or(|radius| radius <= by);
-        return may_draw(request, drawn, token, by).map(|may| may && is_near);
+        return Some(is_near && may_draw(row, request, drawn.temperature, token, by));
     }
     let Some(radius) = radius else { return Some(true) };
     let reach = Reach::of(request, drawn);
@@ -489,40 +489,4 @@ pub fn may_report(
         || matches!((filters.next(), filters.next()), (None | Some(Filter::TopK | Filter::MinP), None));
     let slack = 4.0 * ROUNDINGS * ((0.5 * twice + size) + (edits.size + by));
     Some(!is_exact || (radius - own).abs() <= by + slack)
-}
-
-/// Returns whether such a row may draw a token.
-fn may_draw(request: &Request<'_>, drawn: &Drawn<'_>, token: u32, by: f32) -> Option<bool> {
-    let Drawn { z, temperature, .. } = *drawn;
-    if request.forced.and_then(Forced::kept).is_some() || drawn.token == NONE {
-        return Some(drawn.token == token as i32);
-    }
-    let edits = drawn.edits(request)?;
-    let own = z[token as usize];
-    if drawn.token == token as i32 || own == f32::NEG_INFINITY {
-        return Some(drawn.token == token as i32);
-    }
-    if temperature == 0.0 {
-        return Some(edits.radius(drawn.at(0) - own, drawn.at(0).abs()) <= by);
-    }
-
-    let race = Race::new(request, drawn);
-    let score = race.score(token);
-    let (limits, size) = race.limits(own, score, f32::INFINITY);
-    // A kept token is in its way until it is beaten or cut off.
-    let is_beaten = |id: u32| {
-        let other = race.score(id);
-        let until = (other - score) * race.h;
-        let (of_other, other_size) = race.limits(z[id as usize], other, until);
-        let twice = until.min(of_other.leaves);
-        edits.radius(twice, size.max(other_size)) <= by
-    };
-    if !drawn.kept().iter().all(|id| *id == token || is_beaten(*id)) {
-        return Some(false);
-    }
-    if drawn.kept().contains(&token) {
-        return Some(true);
-    }
-    let is_kept = edits.radius(limits.until_kept(own), size) <= by;
-    Some(is_kept && !race.holds_out(&limits, own, edits.twice(by, size)))
 }

@@ -187,7 +187,11 @@ impl Watermark {
     pub fn context<'a>(&self, ids: &'a [u32], prompt_len: usize) -> Option<&'a [u32]> {
         let count = self.context as usize;
         let ids = ids.get(self.first(prompt_len)..)?;
-        let window = if self.window == 0 { ids.len() } else { (self.window as usize + count).min(ids.len()) };
+        let window = if self.window == 0 {
+            ids.len()
+        } else {
+            (self.window as usize).saturating_add(count).min(ids.len())
+        };
         let context = &ids[ids.len().checked_sub(count)?..];
         let before = &ids[ids.len() - window..ids.len() - 1];
         (!contains(before, context)).then_some(context)
@@ -225,6 +229,9 @@ impl SamplingParams {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "serde")]
+    const KEY: &str = "00112233445566778899aabbccddeeff";
+
     #[test]
     fn a_number_keeps_its_key_and_nothing_shows_it() {
         let text = "# keys\n\n70 000102030405060708090a0b0c0d0e0f\n71 FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF\n";
@@ -249,6 +256,36 @@ mod tests {
         ] {
             let error = add_keys(&format!("\n{line}")).unwrap_err().to_string();
             assert!(error.contains("line 2") && !error.contains("0001"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn no_error_of_json_shows_a_key_in_the_place_of_its_number() {
+        for key in [
+            "\"00112233445566778899aabbccddeeff\"",
+            "\"0x0123456789abcdef\"",
+            "81985529216486895",
+            "1.5e19",
+            "-7e9",
+        ] {
+            let name = key.trim_matches('"');
+            for json in [
+                format!("{{\"watermark\": {key}}}"),
+                format!("{{\"watermark\": {{\"key\": {key}}}}}"),
+                format!("{{\"watermark\": {{\"key\": 1, \"scope\": \"{KEY}\"}}}}"),
+                format!("{{\"watermark\": {{\"{KEY}\": 1}}}}"),
+                format!("{{\"{KEY}\": 1}}"),
+            ] {
+                let error = serde_json::from_str::<SamplingParams>(&json).unwrap_err().to_string();
+                assert!(!error.contains(name) && !error.contains(KEY), "{json}: {error}");
+            }
+            if key.starts_with('"') {
+                let error = serde_json::from_str::<SamplingParams>(key).unwrap_err().to_string();
+                assert!(!error.contains(name), "{error}");
+                let error = serde_json::from_str::<Watermark>(key).unwrap_err().to_string();
+                assert!(!error.contains(name), "{error}");
+            }
         }
     }
 

@@ -153,7 +153,7 @@ def heads_of(model, rows):
     weight, host = model.weight, model.weight.cpu()
     clusters = np.random.default_rng(1).permutation(VOCAB).reshape(-1, CAPACITY)
     centroids = host[torch.from_numpy(clusters[:, 0].copy())]
-    clustered = Head.clustered(host, clusters=clusters, centroids=centroids.float(), probes=PROBES)
+    clustered = Head.clustered(host, vocab_maps=clusters, centroids=centroids.float(), probes=PROBES)
     return {
         "exact": DeviceHead(weight, rows=rows),
         "fast": DeviceHead(weight, rows=rows, fast=True),

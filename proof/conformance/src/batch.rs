@@ -316,20 +316,22 @@ pub fn hold(device: &Device, is_graph: bool, shape: Shape) -> Result<(), String>
     let seen = outputs(shape, place, Rows::of(there, kind), is_graph).map_err(words)?;
     let wanted = outputs(shape, Place::host(), Rows::of(here, kind), false).map_err(words)?;
     for (step, (seen, wanted)) in seen.iter().zip(&wanted).enumerate() {
-        if let Some(row) = (0..rows).find(|row| seen.kept(*row) != wanted.kept(*row)) {
-            let [seen, wanted] = [seen, wanted].map(|out| out.kept(row).len());
-            return Err(format!(
-                "{shape:?}: step {step}: row {row} keeps {seen} ids, not {wanted}, or others"
-            ));
-        }
-        if let Some(at) = seen.words().iter().zip(wanted.words()).position(|(seen, wanted)| seen != wanted) {
-            let (layout, [seen, wanted]) = (seen.layout(), [seen, wanted].map(|out| out.words()[at]));
-            return Err(format!(
-                "{shape:?}: step {step}, word {at}: {seen:#x}, not {wanted:#x}, in {layout:?}"
-            ));
+        if let Some(what) = differing(seen, wanted) {
+            return Err(format!("{shape:?}: step {step}: {what}"));
         }
     }
     Ok(())
+}
+
+/// Says in what the outputs of a step first differ, if they do.
+pub(crate) fn differing(seen: &Outputs, wanted: &Outputs) -> Option<String> {
+    if let Some(row) = (0..wanted.tokens().len()).find(|row| seen.kept(*row) != wanted.kept(*row)) {
+        let [seen, wanted] = [seen, wanted].map(|out| out.kept(row).len());
+        return Some(format!("row {row} keeps {seen} ids, not {wanted}, or others"));
+    }
+    let at = seen.words().iter().zip(wanted.words()).position(|(seen, wanted)| seen != wanted)?;
+    let (layout, [seen, wanted]) = (seen.layout(), [seen, wanted].map(|out| out.words()[at]));
+    Some(format!("word {at}: {seen:#x}, not {wanted:#x}, in {layout:?}"))
 }
 
 /// Returns the outputs of the steps of a batch in a pool.

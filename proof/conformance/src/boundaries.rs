@@ -47,10 +47,13 @@ pub enum Family {
     Heap,
     /// As many tokens as a filter keeps, and no others.
     Few,
+    /// Of few distinct values, in one of many ways.
+    FewValues,
 }
 
 impl Family {
-    const ALL: [Self; 6] = [Self::Spread, Self::Pairs, Self::OneTile, Self::Ties, Self::Heap, Self::Few];
+    const ALL: [Self; 7] =
+        [Self::Spread, Self::Pairs, Self::OneTile, Self::Ties, Self::Heap, Self::Few, Self::FewValues];
 
     /// Returns a row of logits; `count` is how many tokens [`Family::Few`] has.
     fn row(self, vocab: usize, count: usize, seed: u64) -> Vec<f32> {
@@ -71,6 +74,7 @@ impl Family {
             }
             Self::Ties => row = rows::grid(vocab, 1.0, 3, seed),
             Self::Heap => row = rows::heap(vocab, seed),
+            Self::FewValues => row = rows::few_values(vocab, seed * 1000 + count as u64),
             Self::Few => {
                 let logits = row.clone();
                 row.fill(f32::NEG_INFINITY);
@@ -185,7 +189,7 @@ fn params(setting: usize, k: usize, family: Family, vocab: usize) -> SamplingPar
                 Family::Few => k + 1,
                 Family::OneTile => TILE,
                 Family::Ties => vocab / 3,
-                Family::Heap | Family::Spread => vocab,
+                Family::Heap | Family::Spread | Family::FewValues => vocab,
             };
             let top_p = (k as f32 / tokens as f32).min(0.98);
             SamplingParams { top_p, min_p: 1e-6, ..Default::default() }

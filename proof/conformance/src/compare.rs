@@ -49,5 +49,9 @@ fn walk_differences(expected: &Walked, seen: &Walked) -> String {
     if rows(expected) != rows(seen) {
         return format!("  rows: expected {:?}, saw {:?}\n", rows(expected), rows(seen));
     }
-    expected.iter().zip(seen).map(|((_, expected), (_, seen))| differences(expected, seen)).collect()
+    let of_row = |((row, expected), (_, seen)): (&(usize, Observed), &(usize, Observed))| {
+        let text = differences(expected, seen);
+        if text.is_empty() { text } else { format!("  row {row}:\n{text}") }
+    };
+    expected.iter().zip(seen).map(of_row).collect()
 }

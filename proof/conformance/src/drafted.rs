@@ -75,12 +75,14 @@ impl Drafted {
     /// Returns the rows as the oracle takes them.
     #[must_use]
     pub fn rows(&self) -> Vec<TargetRow<'_>> {
-        let Case { logits, mask, forced, .. } = &self.root;
-        let root = TargetRow { row: logits.row(), mask: mask.as_deref(), forced: *forced };
+        let Case { logits, mask, forced, hook, .. } = &self.root;
+        let root =
+            TargetRow { row: logits.row(), mask: mask.as_deref(), forced: *forced, hooked: hook.is_some() };
         let rows = self.nodes.iter().map(|node| TargetRow {
             row: node.logits.row(),
             mask: node.mask.as_deref(),
             forced: node.forced,
+            hooked: node.hook.is_some(),
         });
         std::iter::once(root).chain(rows).collect()
     }

@@ -5,7 +5,7 @@
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams,
-    Loops, Mark, Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section, Watermark,
+    Loops, Mark, Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section, TILE, Watermark,
     watermark,
 };
 
@@ -24,7 +24,10 @@ pub fn case(data: &[u8]) -> Case {
 /// Makes a case of a vocabulary as models have it, up to the largest.
 #[must_use]
 pub fn large_case(data: &[u8]) -> Case {
-    make(data, |bytes| bytes.of(&[32_000, 32_001, 49_152, 65_535, 128_256, 151_936, 1 << 20]))
+    make(data, |bytes| {
+        let tiles = bytes.of(&[125, 256, 416, 417, 501, 594, 1024, 1536, 4096]);
+        tiles * TILE - [0, 1, TILE - 1][usize::from(bytes.byte() % 3)]
+    })
 }
 
 /// Makes a request with drafts. Most are what would be drawn; few trees are none.
@@ -164,6 +167,7 @@ fn row(bytes: &mut Bytes<'_>, vocab: usize) -> Logits {
         1 | 2 => rows::model_like(vocab, seed),
         3 => rows::bell(vocab, f32::from(bytes.byte()) / 16.0, seed),
         4 => rows::grid(vocab, 0.25, 1 + bytes.below(40), seed),
+        5 if seed % 2 == 1 => rows::few_values(vocab, seed),
         5 => rows::bell(vocab, 1e-6, seed),
         6 => rows::bell(vocab, 1e-41, seed),
         7 => rows::bell(vocab, 1e30, seed),

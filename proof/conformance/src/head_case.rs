@@ -31,9 +31,9 @@ pub struct HeadCase {
 /// Clusters of a head's ids (H7).
 #[derive(Clone, Debug)]
 pub struct ClusterCase {
-    /// Every id once, cluster by cluster.
-    pub ids: Vec<u32>,
-    /// The ids of a cluster.
+    /// The ids of each cluster, with padding.
+    pub maps: Vec<u32>,
+    /// The most ids of a cluster.
     pub capacity: usize,
     /// A centroid for each cluster, of the head's width.
     pub centroids: Vec<f32>,
@@ -47,8 +47,8 @@ impl ClusterCase {
     /// Returns them as the definition takes them.
     #[must_use]
     pub fn clusters(&self) -> ClustersOfSpec<'_> {
-        let Self { ids, capacity, centroids, probes, special_ids } = self;
-        ClustersOfSpec { ids, capacity: *capacity, centroids, probes: *probes, special_ids }
+        let Self { maps, capacity, centroids, probes, special_ids } = self;
+        ClustersOfSpec { maps, capacity: *capacity, centroids, probes: *probes, special_ids }
     }
 }
 
@@ -151,10 +151,11 @@ impl HeadCase {
     /// # Errors
     /// The errors of the head.
     pub fn clustered(&self, clusters: &ClusterCase, level: Level) -> Result<Clustered<'static>> {
-        let ClusterCase { ids, capacity, centroids, probes, special_ids } = clusters;
+        let ClusterCase { maps, capacity, centroids, probes, special_ids } = clusters;
         let options =
             ClusteredOptions { probes: Some(*probes), special_ids: special_ids.clone(), most_rows: Some(3) };
-        let clusters = Clusters::with_short_last(ids.clone(), *capacity, centroids.clone(), self.width)?;
+        let shape = (self.vocab(), self.width);
+        let clusters = Clusters::new(maps.clone(), *capacity, centroids.clone(), shape)?;
         Clustered::new(&self.exact(level)?, clusters, &options)
     }
 

@@ -25,6 +25,8 @@ pub mod boundaries;
 #[cfg(feature = "cuda")]
 pub mod draft_trees;
 #[cfg(feature = "cuda")]
+pub mod few_values;
+#[cfg(feature = "cuda")]
 pub mod ranks;
 
 pub mod reference;

@@ -15,7 +15,7 @@ use gumball_conformance::rows::bell;
 use gumball_conformance::statistics::FALSE_ALARM;
 use gumball_conformance::stream::{self, Extent};
 use gumball_conformance::verified_draws::{self, Place, WAYS};
-use gumball_conformance::{by_name, operators, rules, selected_logprobs, softmax};
+use gumball_conformance::{by_name, few_values, operators, rules, selected_logprobs, softmax};
 use gumball_cpu::Level;
 use gumball_cuda::{Cache, Emulator, Runtime};
 use gumball_engine::{
@@ -137,6 +137,58 @@ fn decode_near_tokens(steps: usize, is_done: impl Fn()) {
         }
         assert_eq!(outs[0].tokens(), outs[1].tokens(), "step {step}");
         is_done();
+    }
+}
+
+#[test]
+fn rows_of_few_distinct_values_draw_as_the_cpu_does() {
+    let extent = few_values::Extent { tiles: 1024, elements: 1 << 19 };
+    for (name, device) in here() {
+        let (mut held, mut seed) = (0, 1 << 40);
+        while held < 5_000 {
+            held += few_values::hold(&device, seed, extent).unwrap_or_else(|text| panic!("{name}: {text}"));
+            seed += 1;
+        }
+    }
+}
+
+/// The first tokens of 151 tiles, then of a heap in which a search's bin ends: together as many as a list
+/// holds, one less, one more, and as many as tiles.
+#[test]
+fn a_list_that_first_tokens_fill_is_searched() {
+    const TILES: usize = 594;
+    for firsts in [415, 416, 417, TILES] {
+        let mut row = vec![-1.0; 256 * TILES];
+        for tile in 0..TILES {
+            let heap = 7.926 + 0.003 * ((tile % 7) as f32 - 3.0) / 3.0;
+            // Tiles with two tokens of few lie among the others.
+            match tile * 5 % TILES {
+                0 => row[256 * tile + 9] = 32.0,
+                1..=150 => (row[256 * tile + 3], row[256 * tile + 77]) = (8.03, 8.031),
+                place if place < firsts => row[256 * tile + 200] = heap,
+                _ => {}
+            }
+        }
+        for (name, device) in here() {
+            let draw = |place: PoolPlace, top_k: i64| {
+                let mut pool =
+                    Pool::new(PoolConfig { place, slots: 1, ..PoolConfig::new(row.len()) }).expect("memory");
+                let params = SamplingParams { top_k, temperature: 20.0, seed: Some(7), ..Default::default() };
+                let slots = [pool.admit(params, &[]).expect("valid parameters")];
+                let mut out = Outputs::new();
+                let rows = Rows::logits(&row, 1, row.len()).expect("a row of the vocabulary");
+                pool.step(rows, &Batch::of(&slots), &mut out).expect("a valid row");
+                out.tokens()[0]
+            };
+            for top_k in [2, 50, 200, 300, 301, 302, 320] {
+                let seen = draw(PoolPlace::device(device.clone(), 1), top_k);
+                assert_eq!(
+                    seen,
+                    draw(PoolPlace::threads(1), top_k),
+                    "{name}: {firsts} first tokens, top-k {top_k}"
+                );
+            }
+        }
     }
 }
 

@@ -55,7 +55,7 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
         Field::Count(number) => of("int", &number.to_string(), "number", ""),
         Field::Flag(_) => of("bool", "False", "boolean", "true or false"),
         Field::Seed(_) => of("int | None", "None", "Seed | null", "in 0..2^64, or absent"),
-        Field::Scope(scope) => named(scope.name(), &Scope::ALL.map(Scope::name)),
+        Field::Scope(scope) => named(scope.name(), &scopes(parameter)),
         Field::Modes(modes) => {
             let [_, neutral, one, values] =
                 named(modes.first.name(), &LogprobMode::ALL.map(LogprobMode::name));
@@ -99,6 +99,14 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
     };
     let values = parameter.range.map_or(values, |range| range.words.to_owned());
     Written { python, python_neutral, typescript, values }
+}
+
+/// Returns the names of the scopes that a parameter takes.
+fn scopes(parameter: &Parameter) -> Vec<&'static str> {
+    let of_mark = |scope| {
+        parameter.name != "watermark.scope" || Watermark { scope, ..Watermark::default() }.validate().is_ok()
+    };
+    Scope::ALL.into_iter().filter(|scope| of_mark(*scope)).map(Scope::name).collect()
 }
 
 /// Calls `line` for each field of a structure of parameters.

@@ -392,6 +392,36 @@ fn workflows_run_pinned_actions_and_each_job_has_its_permissions_and_a_limit_of_
 }
 
 #[test]
+fn every_command_of_ci_and_every_long_part_is_run_by_a_workflow() {
+    let code = |path: &Path| {
+        let text = fs::read_to_string(path).expect("text");
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let workflows: String =
+        files(&root().join(".github/workflows"), &[".yml"]).iter().map(|path| code(path)).collect();
+    let commands =
+        fs::read_dir(root().join("ci")).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut left: Vec<PathBuf> = commands.filter(|path| path.is_file()).collect();
+    let mut run = workflows.clone();
+    // A command calls others.
+    while let Some(place) = left.iter().position(|path| {
+        let name = format!("ci/{}", path.file_name().and_then(|name| name.to_str()).expect("a name"));
+        run.match_indices(&name)
+            .any(|(at, _)| !run[at + name.len()..].starts_with(|next: char| next.is_alphanumeric()))
+    }) {
+        run += &code(&left.swap_remove(place));
+    }
+    assert!(left.is_empty(), "no workflow runs {left:?}");
+
+    let long = code(&root().join("ci/long"));
+    let parts = long.lines().find_map(|line| line.strip_prefix("parts=(")?.strip_suffix(')')).expect("parts");
+    let (_, matrix) = workflows.split_once("part: [").expect("a matrix");
+    let matrix: Vec<&str> = matrix.split(']').next().expect("an end").split(',').map(str::trim).collect();
+    assert_eq!(matrix, parts.split(' ').collect::<Vec<_>>());
+}
+
+#[test]
 fn what_says_how_many_first_tokens_are_listed_says_what_the_code_has() {
     let (ends, mut named) = ([".rs", ".cuh", ".cu", ".h", ".py", ".pyi", ".md"], 0);
     for file in ["crates", "bindings", "docs"].iter().flat_map(|folder| files(&root().join(folder), &ends)) {

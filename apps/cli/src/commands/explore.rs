@@ -32,14 +32,22 @@ pub struct Args {
     pub port: Option<u16>,
 }
 
+/// Returns where `ci/explorer` makes the page, if this program lies where cargo builds it: in the folder of a
+/// profile, beside `target/explorer`.
+fn made() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.parent()?.with_file_name("explorer").join("index.html"))
+}
+
 /// Opens the page.
 ///
 /// # Errors
 /// - There is no page.
 /// - A model or port that cannot be used.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
-    let Some(model) = &args.model else { return explore::run(None, out) };
-    let page = explore::page(None)?;
+    let made = made();
+    let Some(model) = &args.model else { return explore::run(made.as_deref(), out) };
+    let page = explore::page(made.as_deref())?;
     let page = fs::read_to_string(&page).map_err(|error| Error::io(&page, &error))?;
     let path = model.clone().map_or_else(Model::default_path, Ok)?;
     let session = Session::load(Some(&path))?;

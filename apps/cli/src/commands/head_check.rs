@@ -67,7 +67,8 @@ struct Report {
 struct Agreement {
     /// Clusters that are probed; absent for a screen.
     probes: Option<usize>,
-    /// The weights and centroids that a row reads, as a share of all weights' bytes; absent for a screen.
+    /// The weights and centroids that a row reads, of clusters of mean size, as a share of all weights'
+    /// bytes; absent for a screen.
     bytes: Option<f64>,
     /// Positions at which the greedy token is the exact head's.
     greedy: f64,
@@ -155,8 +156,9 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
             clustered = clustered.with_probes(probes)?;
             let (mass, first_50) = held(&clustered, &head, &hidden)?;
             let row_bytes = width * head.weights().element_bytes();
-            let logits = probes * clustered.clusters().capacity() + clustered.special_ids().len();
-            let bytes = (logits * row_bytes + clustered.centroid_bytes()) as f64;
+            let ids = head.vocab() as f64 / clustered.clusters().count() as f64;
+            let logits = probes as f64 * ids + clustered.special_ids().len() as f64;
+            let bytes = logits * row_bytes as f64 + clustered.centroid_bytes() as f64;
             rows.push(Agreement {
                 probes: Some(probes),
                 bytes: Some(bytes / (row_bytes * head.vocab()) as f64),

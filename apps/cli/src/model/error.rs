@@ -88,6 +88,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// Something in the cache, or the cache itself, may be other users' work.
+    #[error("the cache is not used: {}: {reason}, {OWN_FILE}", path.display())]
+    Shared {
+        /// The entry, or the folder.
+        path: PathBuf,
+        /// How others could, and what to do.
+        reason: String,
+    },
+
     /// The folder that the model is to be kept in is named by a relative path.
     #[error("GUMBALL_CACHE is {}, but must be an absolute path; {OWN_FILE}", path.display())]
     RelativeCacheFolder {

@@ -14,6 +14,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use gumball_engine::unstable::files::{self, Links};
+use gumball_engine::unstable::private_files::{self, Readers};
 use gumball_spec::hex::hex;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
@@ -64,7 +65,7 @@ impl Artefact {
 pub struct Fetcher {
     /// The folder; made when needed.
     pub cache: PathBuf,
-    /// Commands to start Python by; the first that exists is taken.
+    /// Commands to start Python by, names on the path or absolute paths; the first that exists is taken.
     pub pythons: Vec<OsString>,
 }
 
@@ -99,15 +100,18 @@ impl Fetcher {
     /// - [`Error::Wheel`], [`Error::Checksum`]: something else came. The cache stays as it was.
     /// - [`Error::Broken`] if the file, or the lock beside it, is not what was put there: another one, or
     ///   none at all.
+    /// - [`Error::Shared`] if other users may have written the file, or may write to its folder.
     /// - [`Error::Io`] if the cache folder cannot be written.
     pub fn get(&self, artefact: &Artefact) -> Result<PathBuf> {
         let path = self.cache.join(&artefact.file);
         if holds(&path, artefact)? {
             return Ok(path);
         }
-        fs::create_dir_all(&self.cache).map_err(io("create", &self.cache))?;
+        private_files::make_folder(&self.cache, Readers::All).map_err(io("create", &self.cache))?;
         let lock_path = self.cache.join(".lock");
-        let lock = seal::open(&lock_path, true).map_err(|error| unfit_lock(&lock_path, error))?;
+        let mut options = private_files::options(Readers::All);
+        let lock = files::open_plain(options.read(true).write(true).create(true), &lock_path, Links::Refused);
+        let lock = lock.map_err(unfit("create", &lock_path))?;
         // Some file systems have no locks. Then two processes may both fetch; the renames do not mind.
         let locked = lock.lock().is_ok();
         if holds(&path, artefact)? {
@@ -137,7 +141,7 @@ impl Fetcher {
         }
     }
 
-    /// Runs pip, with its temporary files in `folder` too so that progress can be seen there.
+    /// Runs pip in `folder`, with its temporary files there too so that progress can be seen.
     fn download(&self, artefact: &Artefact, folder: &Path) -> Result<PathBuf> {
         let log_path = folder.join("pip.log");
         let (into, temporary) = (folder.join("wheel"), folder.join("temporary"));
@@ -152,6 +156,9 @@ impl Fetcher {
                 .args(["--disable-pip-version-check", "--progress-bar=off", "--dest"])
                 .arg(&into)
                 .arg(&artefact.requirement)
+                // Python imports what lies in the folder that it starts in.
+                .current_dir(folder)
+                .env("PYTHONSAFEPATH", "1")
                 .env("TMPDIR", &temporary)
                 .stdout(Stdio::null())
                 .stderr(log)
@@ -223,7 +230,9 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
 
     let folder = work_folder(cache)?;
     let aside = folder.path().join(&artefact.file);
-    let mut kept = File::create_new(&aside).map_err(io("create", &aside))?;
+    let mut options = private_files::options(Readers::All);
+    let kept = options.write(true).create_new(true).open(&aside);
+    let mut kept = kept.map_err(io("create", &aside))?;
     let bar = bar(artefact.bytes, &format!("unpacking {}", artefact.file));
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 18];
@@ -274,12 +283,21 @@ fn is_marked(folder: &Path) -> bool {
 /// Returns whether a file of the cache is the artefact; false if there is none, or one of another length.
 ///
 /// # Errors
-/// - [`Error::Broken`] if its checksum is another.
+/// - [`Error::Shared`] if other users may have written it, or may write to its folder.
+/// - [`Error::Broken`] if its checksum is another, or it is no file.
 pub fn holds(path: &Path, artefact: &Artefact) -> Result<bool> {
-    if !fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == artefact.bytes) {
+    let cache = path.parent().unwrap_or(path);
+    if let Some(reason) = private_files::trouble(cache) {
+        return Err(Error::Shared { path: cache.into(), reason });
+    }
+    let file = match private_files::open(OpenOptions::new().read(true), path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        file => file.map_err(unfit("read", path))?,
+    };
+    if !file.metadata().is_ok_and(|metadata| metadata.len() == artefact.bytes) {
         return Ok(false);
     }
-    match seal::other_digest(path, &artefact.sha256).map_err(io("read", path))? {
+    match seal::other_digest(file, path, &artefact.sha256).map_err(io("read", path))? {
         None => Ok(true),
         Some(found) => {
             let reason = format!("its checksum is {found}, not {}", artefact.sha256);
@@ -288,11 +306,16 @@ pub fn holds(path: &Path, artefact: &Artefact) -> Result<bool> {
     }
 }
 
-/// Says what is wrong with a lock that cannot be opened.
-fn unfit_lock(path: &Path, error: std::io::Error) -> Error {
-    match error.kind() {
-        ErrorKind::InvalidInput => Error::Broken { path: path.into(), reason: error.to_string() },
-        _ => io("create", path)(error),
+/// Says what is wrong with an entry of the cache that cannot be opened.
+fn unfit(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    move |error| {
+        let (path, reason) = (path.to_owned(), error.to_string());
+        match error.kind() {
+            ErrorKind::InvalidInput => Error::Broken { path, reason },
+            // Not the system's.
+            ErrorKind::PermissionDenied if error.get_ref().is_some() => Error::Shared { path, reason },
+            _ => Error::Io { action, path, source: error },
+        }
     }
 }
 

@@ -3,16 +3,17 @@
 //!
 //! Beside the file lies a note: the digest, the file's length, the time of its last change, and the time of
 //! the check. If length and time of change equal the note's, and the note is of today, the digest is not
-//! computed, because reading 98 MB takes longer than writing the first token. A program that may write to the
-//! cache may write the note too. The note therefore finds accidents, and changes by programs that do not
-//! write it; the digest finds all other changes within a day.
+//! computed, because reading 98 MB takes longer than writing the first token. A program of the user's that
+//! may write to the cache may write the note too. The note therefore finds accidents, and changes by programs
+//! that do not write it; the digest finds all other changes within a day. Neither the file nor the note is
+//! used if other users may have written it (`private_files`).
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gumball_engine::unstable::files::{self, Links, open_plain};
+use gumball_engine::unstable::private_files::{self, Readers};
 use gumball_spec::hex::hex;
 use sha2::{Digest, Sha256};
 
@@ -21,12 +22,11 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// The longest note.
 const NOTE_BYTES: u64 = 256;
 
-/// Returns the SHA-256 of a file, in lowercase hexadecimal digits, if it is not `expected`.
+/// Returns the SHA-256 of a file at a path, in lowercase hexadecimal digits, if it is not `expected`.
 ///
 /// # Errors
 /// What reading gives.
-pub(super) fn other_digest(path: &Path, expected: &str) -> io::Result<Option<String>> {
-    let file = File::open(path)?;
+pub(super) fn other_digest(file: File, path: &Path, expected: &str) -> io::Result<Option<String>> {
     let state = state(&file.metadata()?, expected);
     if noted(path).is_some_and(|note| is_fresh(&note, &state)) {
         return Ok(None);
@@ -45,15 +45,6 @@ pub(super) fn keep(path: &Path, digest: &str) {
     if let Ok(metadata) = path.metadata() {
         let _ = note(path, &state(&metadata, digest));
     }
-}
-
-/// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device,
-/// nothing cut off.
-///
-/// # Errors
-/// The errors of [`open_plain`].
-pub(super) fn open(path: &Path, to_write: bool) -> io::Result<File> {
-    open_plain(OpenOptions::new().read(true).write(to_write).create(to_write), path, Links::Refused)
 }
 
 /// Returns the SHA-256 of a file, in lowercase hexadecimal digits.
@@ -102,12 +93,14 @@ fn is_fresh(note: &str, state: &str) -> bool {
 
 fn noted(path: &Path) -> Option<String> {
     let mut note = String::new();
-    open(&note_path(path), false).ok()?.take(NOTE_BYTES).read_to_string(&mut note).ok()?;
+    let file = private_files::open(OpenOptions::new().read(true), &note_path(path)).ok()?;
+    file.take(NOTE_BYTES).read_to_string(&mut note).ok()?;
     Some(note)
 }
 
 fn note(path: &Path, state: &str) -> io::Result<()> {
-    files::write(&note_path(path), format!("{state}\n{}\n", seconds_now()).as_bytes())
+    let note = format!("{state}\n{}\n", seconds_now());
+    private_files::write(&note_path(path), note.as_bytes(), Readers::All)
 }
 
 #[cfg(test)]
@@ -121,7 +114,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
         std::fs::write(&path, "abc").unwrap();
-        assert_eq!(other_digest(&path, ABC).unwrap(), None);
+        let other_digest = || other_digest(File::open(&path).unwrap(), &path, ABC).unwrap();
+        assert_eq!(other_digest(), None);
         let note = noted(&path).expect("it was noted");
         let state = state(&path.metadata().unwrap(), ABC);
         assert!(is_fresh(&note, &state) && !is_fresh(&note, "another"));
@@ -132,9 +126,6 @@ mod tests {
         assert!(!is_fresh(&state, &state) && !is_fresh("", &state));
 
         std::fs::write(&path, "abd").unwrap();
-        assert!(
-            other_digest(&path, ABC).unwrap().is_some(),
-            "the change shows, though the length is the same"
-        );
+        assert!(other_digest().is_some(), "the change shows, though the length is the same");
     }
 }

@@ -30,7 +30,10 @@ fn a_machine_without_cuda_is_told_what_is_missing() {
 #[test]
 fn a_device_that_is_none_is_named_with_those_there_are() {
     let text = refuses(&["sample", "--kind", "flat", "--device", "tpu"]);
-    assert!(text.contains("device \"tpu\" is not known; known are: cpu, cuda, cuda:N"), "{text}");
+    assert!(
+        text.contains("device \"tpu\" is not known (do you mean \"cpu\"?); known are: cpu, cuda, cuda:N"),
+        "{text}"
+    );
     let text = refuses(&["sample", "--kind", "flat", "--device", "cuda", "--level", "scalar"]);
     assert!(text.contains("--level is about the CPU"), "{text}");
     let text = refuses(&["sample", "--kind", "flat", "--device", "cuda", "--route", "oracle"]);

@@ -29,15 +29,24 @@ struct Reply {
     body: Vec<u8>,
 }
 
+/// Returns the command, as if it had been built where a page of the explorer was made.
+fn with_page(files: &Files, page: &[u8]) -> Command {
+    let (built, program) = (env!("CARGO_BIN_EXE_gumball"), files.path("target/debug/gumball"));
+    for folder in ["target/debug", "target/explorer"] {
+        fs::create_dir_all(files.path(folder)).expect("a folder");
+    }
+    fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(drop)).expect("a copy");
+    files.write("target/explorer/index.html", page);
+    Command::new(program)
+}
+
 impl Served {
     fn new() -> Self {
         let files = Files::new();
         files.write("m.gguf", &speculate::model(GgmlDType::Q8_0));
-        fs::create_dir_all(files.path("target/explorer")).expect("a folder");
-        fs::copy(root().join("apps/explorer/index.html"), files.path("target/explorer/index.html")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_gumball"))
-            .args(["explore", "--model", "m.gguf"])
-            .current_dir(files.path(""))
+        let page = fs::read(root().join("apps/explorer/index.html")).expect("the page's source");
+        let mut child = with_page(&files, &page)
+            .args(["explore", "--model", &files.name("m.gguf")])
             .stdout(Stdio::piped())
             .spawn()
             .expect("the command starts");
@@ -221,6 +230,26 @@ fn what_is_too_large_or_makes_no_sense_is_refused_and_the_server_goes_on() {
 }
 
 #[test]
+fn connections_that_do_not_know_the_token_never_shut_the_page_out() {
+    let served = Served::new();
+    let request = format!("GET /none/ HTTP/1.1\r\nhost: {}\r\n\r\n", served.host);
+    let mut open = Vec::new();
+    for sent in [&*request, &request[..20], ""].repeat(16) {
+        let mut stream = TcpStream::connect(&served.host).expect("the server listens");
+        stream.write_all(sent.as_bytes()).expect("bytes are taken");
+        open.push(stream);
+        // None of them reads, and the last ones are new.
+        if open.len() >= 16 {
+            assert_eq!(served.row(&[1], &[]).len(), 269, "beside {}", open.len());
+        }
+    }
+    // Those that stay get an answer and an end.
+    let mut last = String::new();
+    open[45].read_to_string(&mut last).expect("an answer");
+    assert!(last.starts_with("HTTP/1.1 404") && last.contains("connection: close"), "{last}");
+}
+
+#[test]
 #[cfg(unix)]
 fn an_interrupt_ends_it_cleanly() {
     let mut served = Served::new();
@@ -235,12 +264,9 @@ fn what_cannot_be_served_is_said() {
     assert!(refuses(&["explore", "--port", "80"]).contains("--model"));
     assert!(refuses(&["explore", "--model", "x", "--port", "65536"]).contains("0..=65535"));
     let files = Files::new();
-    fs::create_dir_all(files.path("target/explorer")).expect("a folder");
-    files.write("target/explorer/index.html", b"<p>of another version</p>");
     files.write("m.gguf", &speculate::model(GgmlDType::Q8_0));
-    let output = Command::new(env!("CARGO_BIN_EXE_gumball"))
-        .args(["explore", "--model", "m.gguf"])
-        .current_dir(files.path(""))
+    let output = with_page(&files, b"<p>of another version</p>")
+        .args(["explore", "--model", &files.name("m.gguf")])
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(2));

@@ -248,7 +248,12 @@ fn wrong_models_and_routes_are_refused_with_what_to_do() {
     let model = files.write("model.gguf", b"GGUF\x03\x00\x00\x00");
     assert!(refuses(&["generate", "x", "--model", &model]).starts_with("error: "));
     let route = refuses(&["generate", "x", "--route", "rase"]);
-    assert!(route.contains("\"rase\" is not known; known are: race, probabilities, oracle"), "{route}");
+    assert!(
+        route.contains(
+            "\"rase\" is not known (do you mean \"race\"?); known are: race, probabilities, oracle"
+        ),
+        "{route}"
+    );
     assert!(refuses(&["generate", "x", "--top-p", "-1"]).contains("top_p is -1"));
 }
 

@@ -162,7 +162,7 @@ fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
         (&34.into(), &8.into(), &4.into())
     );
     assert!(
-        succeeds(&["head", "inspect", &file]).contains("clustered head, 34 clusters of 8, format version 1")
+        succeeds(&["head", "inspect", &file]).contains("head, 34 clusters of at most 8, format version 1")
     );
     assert!(succeeds(&["head", "verify", &file]).contains("holds what was written"));
     assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains("output.weight"));
@@ -198,6 +198,38 @@ fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
     }
     assert!(number(0, "bytes") < 0.3 && number(0, "first_50") < 0.9, "{report}");
     assert!(succeeds(&check).contains("clustered head, "));
+    // Clusters of another program: of 20 ids and of 5 in turn, and the rest.
+    let (mut maps, mut next): (Vec<i64>, i64) = (Vec::new(), 0);
+    while next < 265 {
+        let size = if maps.len() / 20 % 2 == 0 { 20 } else { 5 };
+        maps.extend((next..next + size).take_while(|id| *id < 265));
+        maps.resize(maps.len().next_multiple_of(20), -1);
+        next += size;
+    }
+    let count = maps.len() / 20;
+    let maps: Vec<u8> = maps.into_iter().flat_map(i64::to_le_bytes).collect();
+    let centroids: Vec<u8> = numbers(count * 32, 4).iter().flat_map(|x| x.to_le_bytes()).collect();
+    let maps = ("vocab_maps", TensorView::new(Dtype::I64, vec![count, 20], &maps).expect("maps"));
+    let centroids = TensorView::new(Dtype::F32, vec![count, 32], &centroids).expect("centroids");
+    let write = |name: &str, tensors: Vec<(&str, TensorView<'_>)>| {
+        files.write(name, &safetensors::serialize(tensors, None).expect("bytes"))
+    };
+    let given = write("given", vec![maps.clone(), ("centroids", centroids)]);
+    let lacking = write("lacking", vec![maps]);
+    let of_given = files.name("given.head");
+    let take = ["head", "build", "--model", &model, "--out", &of_given, "--clusters"];
+    assert!(succeeds(&[&take[..], &[&given, "--kind", "clustered"]].concat()).contains("[265, 32]"));
+    let info = inspected(&of_given);
+    assert_eq!((&info["clusters"], &info["capacity"]), (&count.into(), &20.into()));
+    assert_eq!(info["iterations"], Json::Null);
+    assert!(succeeds(&["head", "verify", &of_given, "--model", &model]).contains("output.weight"));
+    let args = ["--model", &model, "--temperature", "0"];
+    let all = ["--head-file", &of_given, "--probes", &count.to_string()];
+    let auto = texts(&[&args[..], &["--head", "auto"]].concat());
+    assert_eq!(texts(&[&args[..], &all].concat())["tokens"], auto["tokens"]);
+    let check = ["head", "check", &of_given, "--model", &model, "--text", &text];
+    assert!(succeeds(&check).contains("clustered head, "));
+
     let certified = files.name("tiny.head");
     succeeds(&["head", "build", "--model", &model, "--out", &certified]);
     let check = ["head", "check", &certified, "--model", &model, "--text", &text];
@@ -219,6 +251,12 @@ fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
     );
     says(&[&generate[..], &["--head-file", &certified, "--probes", "3"]].concat(), "is for --head auto");
     says(&[&check[..], &["--probes", "3"]].concat(), "this artefact has a screen");
+    says(&["head", "inspect", &given], "with --clusters FILE of clusters that it holds");
+    says(&[&take[..], &[&given]].concat(), "--clusters is for a clustered head; add --kind clustered");
+    says(
+        &[&take[..], &[&lacking, "--kind", "clustered"]].concat(),
+        "its tensor `centroids` is missing, but must be F32, BF16 or F16 of shape [21, 32]",
+    );
     says(&[&build[..], &["--capacity", "266"]].concat(), "capacity is 266, but must be in 1..=265");
     let other = files.write("other.gguf", &head_model::model(GgmlDType::F32, 70, false));
     says(&["generate", "x", "--model", &other, "--head-file", &file], "it is of another head");

@@ -66,6 +66,10 @@ fn a_receipt_is_drawn_again_from_a_file_of_logits() {
         receipt.push(outcome.token, outcome.status, &outcome.logprobs.unwrap(), Some(&mask)).unwrap();
         output.push(outcome.token as u32);
     }
+    let empty =
+        files.write("empty.json", Receipt::new(&params, vocab, 7, 0, &[1]).unwrap().to_json().as_bytes());
+    let (code, found) = verdict(&[&empty, "none.npy"]);
+    assert_eq!((code, &found["answer"]), (Some(1), &"empty".into()), "{found}");
     let receipt = files.write("receipt.json", format!("{}\n", receipt.to_json()).as_bytes());
     let exact = files.write("exact.npy", &npy("<f4", "(6, 40)", &bytes(&logits)));
     let allowed: Vec<u8> = (0..vocab).map(|id| u8::from(id != 3)).collect();
@@ -73,7 +77,7 @@ fn a_receipt_is_drawn_again_from_a_file_of_logits() {
     let all = files.write("masks.npy", &npy("|b1", "(6, 40)", &allowed.repeat(steps)));
     for masks in [&one, &all] {
         let shown = succeeds(&["verify-receipt", &receipt, &exact, "--masks", masks]);
-        assert_eq!(shown, "equal: 6 tokens equal, 0 within 0, 0 forced, 0 wrong\n");
+        assert_eq!(shown, "equal: 6 tokens equal, 0 forced, 0 wrong\n");
     }
     let near: Vec<f32> = logits.iter().zip(crate::support::uniform(6)).map(|(z, x)| z + x * 0.25).collect();
     let near = files.write("near.npy", &npy("<f4", "(6, 40)", &bytes(&near)));
@@ -89,6 +93,8 @@ fn a_receipt_is_drawn_again_from_a_file_of_logits() {
     assert!(refused(&[&receipt, &short]).contains("it has 5 rows of 40 logits, the receipt 6 tokens of 40"));
     let three = files.write("three.npy", &npy("|b1", "(3, 40)", &allowed.repeat(3)));
     assert!(refused(&[&receipt, &exact, "--masks", &three]).contains("it has 3 masks, the receipt 6 tokens"));
+    let list = files.write("logits.json", b"[[1.0, 2.5]]");
+    assert!(refused(&[&list, &exact]).contains("receipt is a text that begins \"[[1.0, 2.5]]\""));
     assert!(refused(&[&exact, &exact]).contains("exact.npy: no text in UTF-8"));
     assert!(refused(&[&receipt, &exact, "--masks", &one, "--tolerance", "-1"]).contains("tolerance is -1"));
 }

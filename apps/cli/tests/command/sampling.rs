@@ -95,6 +95,30 @@ fn a_file_of_parameters_is_read_and_flags_go_before_it() {
 }
 
 #[test]
+fn a_number_of_logprobs_is_how_many_tokens_are_listed() {
+    let asked = |flags: &str| params(flags).logprobs.unwrap();
+    let listed = |mode: LogprobMode, top_n| LogprobsParams { mode: mode.into(), top_n, ids: vec![] };
+    assert_eq!(asked("--logprobs 3"), listed(LogprobMode::Raw, 3));
+    assert_eq!(asked("--logprobs 3"), asked("--top-logprobs 3"));
+    assert_eq!(asked("--logprobs edited --top-logprobs 3"), listed(LogprobMode::Edited, 3));
+    let files = Files::new();
+    let row = files.write("row.f32", &bytes(&[0.0; 4]));
+    let told = refuses(&["sample", &row, "--vocab", "4", "--logprobs", "3", "--top-logprobs", "2"]);
+    assert!(told.contains("--logprobs 3 and --top-logprobs 2 say different numbers"), "{told}");
+}
+
+#[test]
+fn a_flag_that_is_not_known_has_one_tip() {
+    for command in ["sample", "inspect", "generate"] {
+        for (flag, meant) in [("--dry", "--dry-multiplier"), ("--repeat-penalty", "--repetition-penalty")] {
+            let told = refuses(&[command, "x", flag, "1"]);
+            assert!(told.matches("tip:").count() == 1 && !told.contains(" --"), "{told}");
+            assert!(told.contains(&format!("'{meant}'")), "{told}");
+        }
+    }
+}
+
+#[test]
 fn a_misspelt_name_in_a_file_is_refused_with_the_known_ones() {
     let files = Files::new();
     let file = files.write("p.json", br#"{"dry": {"multiplicator": 1}}"#);
@@ -113,7 +137,10 @@ fn a_value_out_of_range_is_one_line_with_name_value_and_range() {
     let sample = |flags: &[&str]| refuses(&[&["sample", &row, "--vocab", "4"], flags].concat());
     assert_eq!(sample(&["--min-p", "1.5"]), "error: min_p is 1.5, but must be in 0..=1 (0: off)\n");
     assert_eq!(sample(&["--banned-ids", "9"]), "error: banned_ids is 9, but must be an id in 0..4\n");
-    assert!(sample(&["--order", "top_q"]).contains("\"top_q\" is not known; known are: top_n_sigma"));
+    assert!(
+        sample(&["--order", "top_q"])
+            .contains("\"top_q\" is not known (do you mean \"top_p\"?); known are: top_n_sigma")
+    );
     assert_eq!(sample(&["--top-p", "1.9"]), "error: top_p is 1.9, but must be in 0..=1 (1: off)\n");
     assert_eq!(sample(&["--top-k", "-5"]), "error: top_k is -5, but must be at least -1 (0, -1: off)\n");
     assert!(sample(&["--mirostat", "5,"]).contains("write one to three numbers"));

@@ -45,7 +45,10 @@ fn what_is_no_mark_or_no_key_is_told() {
     let files = Files::new();
     let keys = files.write("keys", format!("43 {KEY}\n").as_bytes());
     let text = files.write("ids", b"1 2 3 4 5 6 7 8 9 10");
-    assert!(refuses(&["detect", &text]).contains("watermark.key is 0"));
+    assert!(
+        refuses(&["detect", &text])
+            .contains("number 0 has no key; name the file of keys by --watermark-keys FILE")
+    );
     let theirs = ["--watermark-keys", &keys, "--keys", "43", "--scheme", "vllm"];
     assert!(refuses(&[&["detect", &text], &theirs[..]].concat()).contains("a key of 64 bits, as vllm has"));
     assert!(
@@ -60,4 +63,45 @@ fn what_is_no_mark_or_no_key_is_told() {
         refuses(&[&["detect", &text, "--prompt-len", "11"], &args[..]].concat())
             .contains("at most 10, the number of ids")
     );
+}
+
+#[test]
+fn no_error_shows_a_key_that_is_given_in_the_place_of_its_number() {
+    let files = Files::new();
+    let row = files.write("row.f32", &bytes(&[0.0; 8]));
+    let ids = files.write("ids", b"1 2 3 4 5");
+    for key in [KEY, "0x0123456789abcdef", "81985529216486895"] {
+        let keys = files.write("keys", format!("44 {key}\n").as_bytes());
+        let params = files.write("params.json", format!("{{\"watermark\": \"{key}\"}}").as_bytes());
+        let (scheme, two, flag) = (format!("sglang={key}"), format!("44,{key}"), format!("--keys={key}"));
+        let sample = ["sample", &row, "--vocab", "8"];
+        let cases = [
+            [&sample[..], &["--watermark-key", key]].concat(),
+            [&sample[..], &["--params", &params]].concat(),
+            vec!["detect", &ids, "--keys", key],
+            vec!["detect", &ids, "--keys", &two],
+            vec!["detect", &ids, &flag],
+            vec!["detect", &ids, "--scheme", &scheme],
+        ];
+        let scope = [&sample[..], &["--watermark-scope", key]].concat();
+        let written = [
+            scope,
+            vec!["detect", &keys],
+            vec!["detect", &ids, "--watermark-keys", key],
+            vec!["detect", &ids, key],
+        ];
+        let written = written.into_iter().filter(|_| !key.starts_with('8'));
+        for args in cases.into_iter().chain(written) {
+            let told = refuses(&args);
+            assert!(!told.contains(key), "{args:?}: {told}");
+        }
+    }
+    let both = format!("44 {KEY}");
+    let detect = std::process::Command::new(env!("CARGO_BIN_EXE_gumball"))
+        .args(["detect", &ids])
+        .env("GUMBALL_WATERMARK_KEYS", both)
+        .output()
+        .expect("the command starts");
+    let told = String::from_utf8_lossy(&detect.stderr);
+    assert!(told.contains("take a file of keys, not a key") && !told.contains(KEY), "{told}");
 }

@@ -41,6 +41,50 @@ fn a_model_that_was_changed_in_the_cache_is_called_broken_and_can_be_removed() {
 
 #[cfg(unix)]
 #[test]
+fn nothing_of_the_cache_is_used_that_others_could_have_written() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let folder = tempfile::tempdir().unwrap();
+    let fetcher = Fetcher { cache: folder.path().to_owned(), pythons: vec!["/no/such/python3".into()] };
+    let (path, note) = (folder.path().join("model.gguf"), folder.path().join("model.gguf.checked"));
+    fs::write(&path, "abc").unwrap();
+    assert_eq!(fetcher.get(&abc()).expect("it is right"), path);
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let refused = |named: &Path, how: &str| {
+        let error = fetcher.get(&abc()).expect_err("others could have written it");
+        let says = format!("the cache is not used: {}: {how}", named.display());
+        assert!(matches!(error, Error::Shared { .. }) && error.to_string().starts_with(&says), "{error}");
+    };
+    for (named, right) in [(folder.path(), 0o755), (&path, 0o644)] {
+        for wrong in [0o777, 0o775, 0o757] {
+            set(named, wrong);
+            refused(named, &format!("others can write to it (mode {wrong:o})"));
+        }
+        set(named, right);
+        if chown(named, Some(65_534), None).is_ok() {
+            refused(named, "it belongs to another user, 65534");
+            chown(named, Some(0), None).unwrap();
+        }
+        assert_eq!(fetcher.get(&abc()).expect("it is the user's again"), path);
+    }
+
+    // The note of another model that is right.
+    let right = fs::metadata(&path).unwrap();
+    fs::write(&path, "abd").unwrap();
+    fs::File::open(&path).unwrap().set_modified(right.modified().unwrap()).unwrap();
+    let changed = fs::metadata(&path).unwrap();
+    let of = |file: &fs::Metadata| {
+        use std::os::unix::fs::MetadataExt;
+        format!("{}.{}", file.ctime(), file.ctime_nsec())
+    };
+    let forged = fs::read_to_string(&note).unwrap().replace(&of(&right), &of(&changed));
+    fs::write(&note, forged).unwrap();
+    assert_eq!(fetcher.get(&abc()).expect("the user's own note is believed"), path);
+    set(&note, 0o666);
+    assert!(matches!(fetcher.get(&abc()), Err(Error::Broken { .. })), "the note of others is not");
+}
+
+#[cfg(unix)]
+#[test]
 fn the_model_goes_over_a_plain_file_of_the_cache_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let wheel = wheel(folder.path(), b"abc", 1);

@@ -66,6 +66,54 @@ fn the_doctor_reports_a_cache_whose_path_is_no_text() {
     assert!(report["cuda"]["cache_trouble"].as_str().unwrap().contains("others can write to it"), "{report}");
 }
 
+/// What the folder that a command is started in has of this, it must neither run, load nor show.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_that_lies_in_the_current_folder_is_run_loaded_or_shown() {
+    use std::os::unix::fs::PermissionsExt;
+    let files = Files::new();
+    let ran = files.name("ran");
+    for program in ["python3", "python", "pip", "xdg-open"] {
+        let program = files.write(program, format!("#!/bin/sh\ntouch {ran}\n").as_bytes());
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for module in ["pip", "json", "sitecustomize", "usercustomize"] {
+        files.write(&format!("{module}.py"), format!("open({ran:?}, 'w')\n").as_bytes());
+    }
+    let source = files.write(
+        "ran.c",
+        format!("#include <fcntl.h>\n__attribute__((constructor)) static void run(void) {{ creat({ran:?}, 0600); }}")
+            .as_bytes(),
+    );
+    let libraries = ["libcuda.so", "libcuda.so.1", "libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
+    for library in libraries.into_iter().chain(["libnvrtc-builtins.so.13.0", "libnccl.so", "libnccl.so.2"]) {
+        let library = files.name(library);
+        let made = Command::new("cc").args(["-shared", "-fPIC", "-o", &library, &source]).status();
+        if !made.is_ok_and(|made| made.success()) {
+            return skip("there is no C compiler");
+        }
+    }
+    std::fs::create_dir_all(files.path("target/explorer")).unwrap();
+    files.write("target/explorer/index.html", b"<p>not ours</p>");
+    let run = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = gumball();
+        command.args(args).current_dir(files.path("")).env_remove("LD_LIBRARY_PATH").env("PIP_NO_INDEX", "1");
+        let output = command.envs(variables.iter().copied()).output().expect("it starts");
+        assert!(!files.path("ran").exists(), "gumball {args:?} with {variables:?}");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let path = format!(":.:{}", std::env::var("PATH").unwrap_or_default());
+    let told = run(&["generate", "hi"], &[("GUMBALL_CACHE", &files.name("none")), ("PATH", &path)]);
+    assert!(told.contains("pip"), "{told}");
+    assert!(run(&["explore"], &[]).contains("brings no page"));
+    for variable in ["GUMBALL_NVRTC", "GUMBALL_NCCL", "GUMBALL_KERNELS"] {
+        run(&["doctor"], &[(variable, "")]);
+        run(&["doctor"], &[(variable, ".")]);
+    }
+    let told = run(&["doctor"], &[("GUMBALL_NVRTC", "./libnvrtc.so")]);
+    assert!(told.contains("GUMBALL_NVRTC is ./libnvrtc.so, but must be an absolute path"), "{told}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn where_no_thread_can_be_started_the_command_does_its_work_alone() {

@@ -333,12 +333,34 @@ static void marks(void) {
     gumball_params_free(params);
 }
 
+static void hides(const char *secret, gumball_code code) {
+    CHECK(code != GUMBALL_OK && strstr(gumball_error_message(), secret) == NULL);
+}
+
+/* No error shows a key that is given in the place of its number. */
+static void secrets(void) {
+#define SECRET "00112233445566778899aabbccddeefe"
+    gumball_evidence evidence;
+    gumball_params *params = gumball_params_new();
+    OK(gumball_params_set(params, "watermark.key", 3));
+    hides(SECRET, gumball_params_set_json(params, "watermark", "\"" SECRET "\""));
+    hides(SECRET, gumball_params_set_json(params, "watermark", "{\"key\": \"" SECRET "\"}"));
+    hides(SECRET, gumball_params_set_json(params, SECRET, "1"));
+    hides(SECRET, gumball_params_set(params, SECRET, 1));
+    hides("15", gumball_params_set(params, "watermark.key", 1.5e19));
+    hides(SECRET, gumball_detect(NULL, 0, 0, "sglang=" SECRET, params, NULL, 0, &evidence));
+    CHECK(gumball_params_from_json("{\"watermark\": \"" SECRET "\"}") == NULL);
+    hides(SECRET, gumball_error(NULL));
+    gumball_params_free(params);
+}
+
 static void all(void) {
     CHECK(gumball_prompt_seed(7, 41, 0) == UINT64_C(2531525297277587429));
     CHECK(gumball_sample_seed(gumball_prompt_seed(7, 41, 0), 1) == UINT64_C(9095895601619864790));
     OK(gumball_add_watermark_keys("# number and key\n3 00112233445566778899aabbccddeeff\n"));
     FAILS(gumball_add_watermark_keys("3 ffffffffffffffffffffffffffffffff"), GUMBALL_OUT_OF_RANGE, "number");
     FAILS(gumball_add_watermark_keys("3 0011"), GUMBALL_OUT_OF_RANGE, "text");
+    secrets();
     marks();
     pool_marks();
     CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION && strcmp(gumball_version(), GUMBALL_VERSION) == 0);

@@ -13,7 +13,7 @@ static gumball_head *head_of(gumball_head_kind kind, uint64_t no_screen) {
     config.no_screen = no_screen;
     if (kind == GUMBALL_HEAD_CLUSTERED) {
         config.probes = 12;
-        config.cluster_ids = clusters;
+        config.vocab_maps = clusters;
         config.centroids = centroids;
         config.clusters = CLUSTERS;
         config.capacity = CAPACITY;
@@ -156,6 +156,8 @@ static void what_is_refused(gumball_device *device, const char *name) {
     NOTHING(gumball_head_copy(NULL, device, 0, 0, NULL), GUMBALL_OUT_OF_RANGE, "head");
     NOTHING(gumball_head_copy(head, NULL, 0, 0, NULL), GUMBALL_OUT_OF_RANGE, "device");
     NOTHING(gumball_head_copy(head, device, (size_t)1 << 31, 0, NULL), GUMBALL_OUT_OF_RANGE, "rows");
+    // What a fast head cannot be is told before anything is copied: so many rows would be refused then.
+    NOTHING(gumball_head_copy(head, device, (size_t)1 << 31, 1, NULL), GUMBALL_OUT_OF_RANGE, "weights");
 
     gumball_device *another = gumball_device_open(name);
     gumball_head *elsewhere = keep_head(gumball_head_copy(head, another, ROWS, 0, NULL));

@@ -32,7 +32,7 @@ static gumball_head_config clustered(void) {
 // With clusters of the program's own.
 static gumball_head_config given(void) {
     gumball_head_config config = clustered();
-    config.cluster_ids = ids;
+    config.vocab_maps = ids;
     config.centroids = centroids;
     config.clusters = CLUSTERS;
     config.capacity = CAPACITY;
@@ -52,7 +52,7 @@ static void what_is_known_of_a_head(void) {
     gumball_head_info info = info_of(head);
     CHECK(info.vocab == VOCAB && info.width == WIDTH && info.dtype == GUMBALL_F32 && info.memory == GUMBALL_HOST);
     CHECK(info.kind == GUMBALL_HEAD_AUTO && info.screen_bytes == 0 && info.most_rows == 0);
-    CHECK(info.unscreened == NULL && info.cluster_ids == NULL && info.clusters == 0 && info.is_approximate == 0);
+    CHECK(info.unscreened == NULL && info.vocab_maps == NULL && info.clusters == 0 && info.is_approximate == 0);
 
     to_bf16(weights, narrow, VOCAB * WIDTH);
     gumball_head_config config = config_of(GUMBALL_HEAD_AUTO);
@@ -70,7 +70,7 @@ static void what_is_known_of_a_head(void) {
     CHECK(info.kind == GUMBALL_HEAD_CLUSTERED && info.is_approximate == 1 && info.most_rows == SIZE_MAX);
     CHECK(info.clusters == CLUSTERS && info.capacity == CAPACITY && info.probes == 5);
     CHECK(info.centroid_bytes == sizeof centroids && memcmp(info.centroids, centroids, sizeof centroids) == 0);
-    CHECK(memcmp(info.cluster_ids, ids, sizeof ids) == 0);
+    CHECK(memcmp(info.vocab_maps, ids, sizeof ids) == 0);
     for (uint32_t id = 0; id < VOCAB; id++) {
         CHECK(ids[info.places[id]] == id);
     }
@@ -94,6 +94,21 @@ static void calls_probe_clusters(gumball_head *head) {
     const gumball_matrix hidden = matrix_of(states, GUMBALL_F32, ROWS, WIDTH);
     OK(gumball_head_logits(head, &hidden, logits));
     calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 1);
+}
+
+// Clusters of 14 places with 7 ids each, and padding, are the clusters without padding.
+static void maps_are_padded(void) {
+    static uint32_t padded[CLUSTERS * 2 * CAPACITY];
+    for (size_t place = 0; place < CLUSTERS * 2 * CAPACITY; place++) {
+        const size_t column = place % (2 * CAPACITY);
+        padded[place] = column < CAPACITY ? ids[place / (2 * CAPACITY) * CAPACITY + column] : UINT32_MAX;
+    }
+    gumball_head_config config = given();
+    config.vocab_maps = padded;
+    config.capacity = 2 * CAPACITY;
+    gumball_head *head = head_of(config);
+    CHECK(info_of(head).clusters == CLUSTERS && memcmp(info_of(head).vocab_maps, padded, sizeof padded) == 0);
+    same_tokens(head, head_of(given()), VOCAB, states, WIDTH);
 }
 
 typedef struct {
@@ -182,7 +197,7 @@ static void files(const char *path) {
     config.file = path;
     same_tokens(made, head_of(config), VOCAB, states, WIDTH);
     REFUSED_WITH(wrong.iterations = 1, GUMBALL_CONFLICT, "iterations")
-    REFUSED_WITH(wrong.cluster_ids = ids, GUMBALL_CONFLICT, "cluster_ids")
+    REFUSED_WITH(wrong.vocab_maps = ids, GUMBALL_CONFLICT, "vocab_maps")
     remove(path);
 }
 
@@ -221,19 +236,20 @@ static void what_is_refused_of_heads(void) {
 
     config = given();
     REFUSED_WITH(wrong.no_screen = 1, GUMBALL_CONFLICT, "no_screen")
-    REFUSED_WITH(wrong.cluster_ids = NULL, GUMBALL_CONFLICT, "centroids")
+    REFUSED_WITH(wrong.vocab_maps = NULL, GUMBALL_CONFLICT, "centroids")
     REFUSED_WITH(wrong.progress = listen, GUMBALL_CONFLICT, "progress")
     REFUSED_WITH(wrong.centroids = NULL, GUMBALL_OUT_OF_RANGE, "centroids")
-    REFUSED_WITH(wrong.clusters = CLUSTERS - 1, GUMBALL_OUT_OF_RANGE, "clusters")
+    REFUSED_WITH(wrong.clusters = CLUSTERS - 1, GUMBALL_OUT_OF_RANGE, "vocab_maps")
     REFUSED_WITH(wrong.clusters = SIZE_MAX, GUMBALL_OUT_OF_RANGE, "clusters")
-    REFUSED_WITH(wrong.capacity = 0, GUMBALL_OUT_OF_RANGE, "clusters")
+    REFUSED_WITH(wrong.capacity = 0, GUMBALL_OUT_OF_RANGE, "capacity")
     REFUSED_WITH(wrong.probes = 73, GUMBALL_OUT_OF_RANGE, "probes")
     REFUSED_WITH(wrong.special_ids = NULL, GUMBALL_OUT_OF_RANGE, "special_ids")
     // A length beyond the number of ids is refused before ids are copied.
     REFUSED_WITH(wrong.special_ids_len = 2147483647, GUMBALL_OUT_OF_RANGE, "special_ids_len")
     const uint32_t first = ids[0];
     ids[0] = 504;
-    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "cluster_ids is 504 in cluster 0, but must be ids in 0..504");
+    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE,
+         "vocab_maps is 504 in cluster 0, but must be ids in 0..504, or -1: padding");
     ids[0] = first;
     CHECK(gumball_head_set_probes(NULL, 1) == GUMBALL_OUT_OF_RANGE);
 }
@@ -282,6 +298,7 @@ int main(int argc, char **argv) {
     calls_take_hidden_states(head_of(without_screen()));
     calls_take_hidden_states(head_of(config_of(GUMBALL_HEAD_AUTO)));
     calls_probe_clusters(head_of(given()));
+    maps_are_padded();
     clusters_are_built();
     rows_are_permuted_in_place();
     reasons();

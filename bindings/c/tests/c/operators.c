@@ -158,6 +158,43 @@ static void draws(const gumball_operators *operators) {
     CHECK(tokens[0] >= 0 && tokens[1] == -1 && statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
 }
 
+// Logits that move by less than a row's radius, each up or down, draw the same token.
+static void radii(const gumball_operators *operators) {
+    const uint64_t seed = 9;
+    const uint32_t position = 4, lines[ROWS] = {0};
+    static float moved[ROWS * STRIDE];
+    float found[ROWS];
+    int32_t tokens[ROWS], after[ROWS];
+    gumball_params *params = params_of("{\"temperature\": 0.8, \"top_k\": 20}");
+    gumball_params *unknown = params_of("{\"typical_p\": 0.5}");
+    SIZED(gumball_row_params, common);
+    common.params = params;
+    SIZED(gumball_draws, draws);
+    draws.outputs = ROWS;
+    draws.seed = &seed;
+    draws.position = &position;
+    gumball_rows rows = strided(logits, GUMBALL_F32, GUMBALL_LOGITS);
+    OK(gumball_operators_radii(operators, &rows, &common, &draws, found));
+    OK(gumball_operators_sample(operators, &rows, &common, &draws, tokens, NULL));
+    for (size_t i = 0; i < ROWS * STRIDE; i++) {
+        const float radius = found[i / STRIDE];
+        moved[i] = logits[i] + (isfinite(radius) ? (i % 3 == 0 ? 0.9f : -0.9f) * radius : 0.0f);
+    }
+    CHECK(isfinite(found[0]) && found[0] > 0.0f);
+    gumball_rows others = strided(moved, GUMBALL_F32, GUMBALL_LOGITS);
+    OK(gumball_operators_sample(operators, &others, &common, &draws, after, NULL));
+    CHECK(memcmp(tokens, after, sizeof tokens) == 0);
+
+    draws.row_indices = lines;
+    FAILS(gumball_operators_radii(operators, &rows, &common, &draws, found), GUMBALL_OUT_OF_RANGE, "row_indices");
+    draws.row_indices = NULL;
+    draws.outputs = 1;
+    FAILS(gumball_operators_radii(operators, &rows, &common, &draws, found), GUMBALL_LENGTH, "outputs");
+    draws.outputs = ROWS;
+    common.params = unknown;
+    CHECK(gumball_operators_radii(operators, &rows, &common, &draws, found) == GUMBALL_CONFLICT);
+}
+
 // Numbers at a request's slot are those that a list of rows' own numbers would have.
 static void draws_from_pools(const gumball_operators *operators) {
     enum { REQUESTS = 2, EACH = 2, SIZE = 4, ALL = REQUESTS * EACH };
@@ -338,6 +375,7 @@ static void all(void) {
         softmax(operators);
         probabilities(operators);
         draws(operators);
+        radii(operators);
         draws_from_pools(operators);
         judged(operators);
         seeds_need_positions(operators);

@@ -16,7 +16,7 @@
 #include "check.h"
 #include "rows.h"
 
-enum { VOCAB = 700, WORLD = 3, REQUESTS = 4, STEPS = 2, DRAFTS = 2, ROWS = REQUESTS * (DRAFTS + 1) };
+enum { VOCAB = 700, WORLD = 3, REQUESTS = 4, STEPS = 2, DRAFTS = 5, ROWS = REQUESTS * (DRAFTS + 1) };
 
 static const char *const kinds[REQUESTS] = {
     "{\"seed\": 1}",

@@ -54,7 +54,7 @@ from ._gumball import (
     sample_seed,
     verify_receipt,
 )
-from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
+from .errors import CallError, DeviceLostError, Error, InvalidTypeError, InvalidValueError, UnavailableError
 from .operators import *  # noqa: F403
 from .params import *  # noqa: F403
 from .watermarks import *  # noqa: F403
@@ -65,6 +65,7 @@ __all__ = [
     "CopyDrafts",
     "DeviceArray",
     "DeviceHead",
+    "DeviceLostError",
     "Draft",
     "DraftBatch",
     "Drafts",

@@ -42,10 +42,10 @@ _Work: TypeAlias = Step | Verify | Draft | CopyDrafts | Shorten
 __all__ = [
     "Batch", "CopyDrafts", "DeviceArray", "DeviceHead", "Draft", "DraftBatch", "Drafts", "EMULATOR", "Emitted",
     "Graph", "Head", "Hidden", "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Receipt", "Recorded",
-    "Sampler", "Scored", "Shorten", "Step", "Verify", "__version__", "add_watermark_keys", "break_off", "check_params", "command",
+    "Sampler", "Scored", "Shorten", "Step", "Verify", "__version__", "add_watermark_keys", "break_off", "check_key_number", "check_params", "command",
     "detect_mark", "marked_parts",
     "json_of_json", "json_of_params",
-    "edit_columns", "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "nearest_name", "pack_kept", "packed_sets", "probabilities", "prompt_seed", "radii", "row_count", "sample", "shown_text",
+    "edit_columns", "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "name_advice", "nearest_name", "pack_kept", "packed_sets", "probabilities", "prompt_seed", "radii", "row_count", "sample", "shown_text",
     "sample_from_pools", "sample_seed", "selected_logprobs", "set_patience", "softmax", "verify_receipt",
 ]  # fmt: skip
 
@@ -63,7 +63,9 @@ def command(
 def check_params(params: Any, vocab: int | None = None) -> None: ...
 def json_of_json(text: str) -> str: ...
 def json_of_params(params: Any) -> str: ...
-def shown_text(value: object) -> str: ...
+def check_key_number(key: object) -> None: ...
+def shown_text(value: object, parameter: str = "") -> str: ...
+def name_advice(name: str, known: Sequence[str]) -> str | None: ...
 def nearest_name(name: str, known: Sequence[str], peers: bool = False) -> str | None: ...
 def prompt_seed(run: int, prompt: int, turn: int = 0) -> int: ...
 def sample_seed(seed: int, sample: int) -> int: ...
@@ -511,7 +513,7 @@ class Head:
         level: str | None = None,
         most_rows: int | None = None,
         file: str | PathLike[str] | None = None,
-        clusters: Sequence[Sequence[int]] | _Array | None = None,
+        vocab_maps: Sequence[Sequence[int]] | _Array | None = None,
         centroids: _Array | None = None,
         capacity: int = 16,
         iterations: int = 10,
@@ -536,7 +538,7 @@ class Head:
     def probes(self, probes: int) -> None: ...
     special_ids: Final[NDArray[np.int64]]
     capacity: Final[int]
-    cluster_ids: Final[NDArray[np.int64]]
+    vocab_maps: Final[NDArray[np.int64]]
     centroids: Final[NDArray[np.float32]]
     places: Final[NDArray[np.int64]]
     centroid_bytes: Final[int]

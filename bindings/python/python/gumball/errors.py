@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["CallError", "Error", "InvalidTypeError", "InvalidValueError", "RefusedError", "UnavailableError"]
+__all__ = [
+    "CallError",
+    "DeviceLostError",
+    "Error",
+    "InvalidTypeError",
+    "InvalidValueError",
+    "RefusedError",
+    "UnavailableError",
+]
 
 
 class Error(Exception):
@@ -50,6 +58,12 @@ class CallError(Error, RuntimeError):
 
 class UnavailableError(Error, RuntimeError):
     """The machine lacks something: a driver, a library, a device, memory. Nothing was changed."""
+
+
+class DeviceLostError(UnavailableError):
+    """A device is lost, with all that lies on it, and so is this process for it: a kernel read or wrote where it must not, or the device failed.
+    The text names the first failure, the kernels that were launched before it and what the sequences had asked for. Each later call says the same.
+    """
 
 
 class DistError(Error, RuntimeError):

@@ -6,7 +6,7 @@ An engine has a field for what it does not know, and that field holds numbers, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -14,7 +14,15 @@ from ._gumball import nearest_name, shown_text
 from .errors import RefusedError
 from .params import Dry, DynamicTemperature, Loops, Mirostat, SamplingParams, Section, Watermark
 
-__all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "is_neutral", "read_flag", "refuse_near_misses"]
+__all__ = [
+    "FLAT_NAMES",
+    "PENALTY_NAMES",
+    "flat_params",
+    "is_neutral",
+    "read_flag",
+    "refuse_near_misses",
+    "refuse_outside",
+]
 
 _Read = Callable[[Any], Any]
 
@@ -109,25 +117,39 @@ PENALTY_NAMES = tuple(_PENALTIES)
 """The names of penalties that some engines have and others have not."""
 
 
-def refuse_near_misses(given: Mapping[str, Any], source: str, *, peers: bool = False) -> None:
-    """Raises RefusedError for a name that is none of `FLAT_NAMES`, but nearly one. None is absent.
+_LISTS = [name for name, read in _PLAIN.items() if read is _ids]
+_LISTS += [name for _, names in _PARTS.values() for name, (_, read) in names.items() if read is _ids]
 
-    source: where the names come from, for the text. peers: whether what other engines call one of them is refused, too.
+
+def refuse_near_misses(
+    given: Mapping[str, Any], source: str, *, peers: bool = False, besides: Collection[str] = ()
+) -> None:
+    """Raises RefusedError for a name that is none of `FLAT_NAMES` or `besides`, but nearly one. None is absent.
+
+    source: where the names come from, for the text. peers: whether what other engines call one of them is refused, too. besides: other names that are read there.
     """
     for name, value in given.items():
-        near = None if name in FLAT_NAMES or value is None else _near(name, peers)
+        near = None if name in FLAT_NAMES or name in besides or value is None else _near(name, peers, besides)
         if near:
             raise RefusedError(f"{source} has {shown_text(name)!r}, which is no parameter; do you mean {near!r}?")
 
 
-def _near(name: str, peers: bool) -> str | None:
+def _near(name: str, peers: bool, besides: Collection[str]) -> str | None:
     """The flat name that was meant by another."""
     if peers:
         # Other engines' names lead to a field of a part by its part.
         meant = (nearest_name(name, (*_PLAIN, *_PARTS), True) or "").replace(".", "_")
         if meant in FLAT_NAMES:
             return meant
-    return nearest_name(name, FLAT_NAMES)
+    return nearest_name(name, (*FLAT_NAMES, *besides))
+
+
+def refuse_outside(given: Mapping[str, Any], vocab: int, source: str) -> None:
+    """Raises RefusedError for an id outside the vocabulary in a list under a flat name, whose lists :func:`flat_params` has read."""
+    for name in _LISTS:
+        for id in given.get(name) or ():
+            if not 0 <= id < vocab:
+                raise RefusedError(f"{source} has {name} with {id}, which is no id of a vocabulary of {vocab}")
 
 
 def is_neutral(name: str, value: Any) -> bool:
@@ -179,4 +201,4 @@ def _read(name: str, value: Any, read: _Read, source: str) -> Any:
     try:
         return read(value)
     except TypeError as error:
-        raise RefusedError(f"{source} has {name} = {shown_text(repr(value))}, but it {error}") from error
+        raise RefusedError(f"{source} has {name} = {shown_text(repr(value), name)}, but it {error}") from error

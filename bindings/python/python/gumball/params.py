@@ -5,6 +5,7 @@ All of it compares by value, prints as it is made, and can be pickled.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -42,7 +43,7 @@ _KINDS: dict[str, type] = {}
 
 def _parameters(kind: type[_T]) -> type[_T]:
     """Lets a dataclass refuse a name that is not known with the one that was meant, take None as absent, a dict as the part that it describes,
-    and a number as the `top_n` of `logprobs`, and keep what comes as an array as a list, so that it compares, prints and pickles.
+    and a number as the `top_n` of `logprobs`, and keep values: a copy of each list, an array as a list, and an array's number as a number.
     """
     _KINDS[kind.__name__] = kind
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -52,8 +53,7 @@ def _parameters(kind: type[_T]) -> type[_T]:
     @functools.wraps(made)
     def init(self: Any, *values: Any, **named: Any) -> None:
         for name in named.keys() - fields.keys():
-            near = _gumball.nearest_name(name, list(fields), True)
-            hint = f"do you mean {near}?" if near else f"parameters are {', '.join(fields)}"
+            hint = _gumball.name_advice(name, list(fields)) or f"parameters are {', '.join(fields)}"
             raise InvalidTypeError(f"{kind.__name__} has no parameter {_gumball.shown_text(name)}; {hint}")
         made(self, *values, **named)
         given = vars(self)
@@ -63,16 +63,29 @@ def _parameters(kind: type[_T]) -> type[_T]:
                 given[name] = None if default is dataclasses.MISSING else default
             elif isinstance(value, dict) and (part := _KINDS.get(fields[name].type.split(" ")[0])):
                 given[name] = part(**value)
+            elif name == "logit_bias" and isinstance(value, dict):
+                # A key of JSON is a text.
+                ids = {
+                    int(id) if isinstance(id, str) and id.isascii() and id.isdigit() else id: bias
+                    for id, bias in value.items()
+                }
+                given[name] = ids if len(ids) == len(value) else value
             elif name == "logprobs" and isinstance(value, numbers.Integral) and not isinstance(value, bool):
                 given[name] = LogprobsParams(top_n=int(value))
             elif hasattr(value, "__next__"):
                 given[name] = _bounded(name, value)
+            elif getattr(value, "ndim", None) == 0:
+                given[name] = _number(value)
         if hasattr(self, "validate"):
             _gumball.check_params(self)
+        elif kind.__name__ == "Watermark":
+            _gumball.check_key_number(given["key"])
         for name in sequences:
             value = _listed(given[name])
             # Nothing is one value, however it is written.
             given[name] = () if fields[name].default == () and isinstance(value, list) and not value else value
+        if hasattr(self, "_complete"):
+            self._complete()
 
     type.__setattr__(kind, "__init__", init)
     return kind
@@ -87,10 +100,24 @@ def _bounded(name: str, values: Iterator[Any]) -> list[Any]:
     return read
 
 
+def _number(value: Any) -> Any:
+    """What an array without dimensions holds; the array, if that cannot be read, for the error that names it."""
+    try:
+        return value.item()
+    except Exception:
+        return value
+
+
 def _listed(value: Any) -> Any:
-    """Arrays, also inside a list or a tuple, as lists; other values stay, and so do arrays longer than any list may be."""
+    """A copy of lists, tuples and dicts, also inside one, in which arrays are lists; other values stay, and so do arrays longer than any list may be."""
     if isinstance(value, list | tuple):
-        return [_listed(one) for one in value] if any(hasattr(one, "tolist") for one in value) else value
+        nested = any(hasattr(one, "tolist") or isinstance(one, list | tuple) for one in value)
+        copy: Any = list if isinstance(value, list) else tuple
+        return copy(_listed(one) for one in value) if nested else copy(value)
+    if isinstance(value, dict):
+        return {id: _listed(bias) for id, bias in value.items()}
+    if getattr(value, "ndim", None) == 0:
+        return _number(value)
     try:
         return value.tolist() if hasattr(value, "tolist") and len(value) <= 1 << 28 else value
     except TypeError:
@@ -237,7 +264,7 @@ class Watermark:
 
     key: The number of a key that was added to the process.
     context: How many ids a context has; in 1..=64.
-    scope: The ids of which contexts are made: of the output, or of prompt and output (both). `prompt` is refused. One of "prompt", "output", "both".
+    scope: The ids of which contexts are made: of the output, or of prompt and output (both). One of "output", "both".
     window: How many rows back a context must not have come; in 0..2^32, 0 is all.
     """
 
@@ -393,16 +420,22 @@ class State:
     """A sequence in mid-life: what its next token depends on besides the row and the parameters.
 
     Taken from a sequence and given to `resume`, in this process or on another machine, it goes on with the tokens that would
-    have come anyway. position: the number of tokens before the next one, modulo 2^32; more than the ids where the caller keeps
-    the end of a long history only. draw: the draw index. mu: mirostat's limit, in bits, or the mean of adaptive-p.
+    have come anyway. position: the number of tokens before the next one, modulo 2^32; left out it is the number of ids; more than
+    these where the caller keeps the end of a long history only. draw: the draw index. mu: mirostat's limit, in bits, or the mean of adaptive-p.
     """
 
     prompt: Sequence[int] = ()
     output: Sequence[int] = ()
     seed: int = 0
-    position: int = 0
+    position: int | None = None
     draw: int = 0
     mu: float = 0.0
+
+    def _complete(self) -> None:
+        if self.position is None:
+            # What is no list is told where the state is read.
+            with contextlib.suppress(TypeError, OverflowError):
+                object.__setattr__(self, "position", (len(self.prompt) + len(self.output)) % (1 << 32))
 
 
 class Threshold(NamedTuple):

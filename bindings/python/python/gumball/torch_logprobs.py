@@ -112,8 +112,10 @@ def _kept_bitmask(lengths: torch.Tensor, ids: torch.Tensor, vocab: int) -> torch
                 f"kept has a row of length {int(lengths.min())}, but must have lengths of at least 0"
             )
         if int(lengths.sum()) != ids.numel():
+            offsets = lengths.numel() > 0 and int(lengths[0]) == 0 and int(lengths[-1]) == ids.numel()
+            hint = "; of offsets, as these seem to be, .diff() has the lengths" if offsets else ""
             raise InvalidValueError(
-                f"kept has {ids.numel()} ids and lengths that sum to {int(lengths.sum())}, but must have as many"
+                f"kept has {ids.numel()} ids and lengths that sum to {int(lengths.sum())}, but must have as many{hint}"
             )
         if bool(((ids < 0) | (ids >= vocab)).any()):
             raise InvalidValueError(f"kept holds an id outside 0..{vocab}")
@@ -138,8 +140,8 @@ def _(lengths: torch.Tensor, ids: torch.Tensor, vocab: int) -> torch.Tensor:
 def kept_bitmask(lengths: torch.Tensor, ids: torch.Tensor, vocab: int) -> torch.Tensor:
     """Returns kept sets as bitmasks, [rows, ceil(vocab / 32)] int32: bit `id % 32` of word `id // 32` holds an id.
 
-    lengths: [rows], how many ids each row has. ids: those of all rows, one row after the other, in any order within a row. Both are int32 or
-    int64 on one device. Raises TypeError for what is no tensor, and ValueError on the host for lengths below 0 or that do not sum to the number of ids, and for an
+    lengths: [rows], how many ids each row has; of offsets (CSR) `offsets.diff()`. ids: those of all rows, one row after the other, in any order within a row.
+    Both are int32 or int64 on one device. Raises TypeError for what is no tensor, and ValueError on the host for lengths below 0 or that do not sum to the number of ids, and for an
     id outside the vocabulary; on a GPU such an id is in no set.
     """
     _check_tensor(lengths, "lengths")
@@ -208,21 +210,38 @@ def _temperatures(temperature: Any, shape: torch.Size) -> tuple[float, torch.Ten
     raise InvalidTypeError(f"temperature must be a number or a tensor, not {type(temperature).__name__}")
 
 
-def _bitmask(kept: Any, vocab: int) -> torch.Tensor | None:
-    """Returns sets as bitmasks, [rows, words]."""
+def _bitmask(kept: Any, rows: int, vocab: int) -> torch.Tensor | None:
+    """Returns sets as bitmasks, [rows, words]. rows: how many sets there must be."""
     if kept is None:
         return None
     if isinstance(kept, tuple) and len(kept) == 2:
         lengths, ids = kept
         _check_tensor(lengths, "kept[0]")
         _check_tensor(ids, "kept[1]")
-        return kept_bitmask(lengths, ids, vocab)
+        return kept_bitmask(_lengths(lengths, rows), ids, vocab)
     if isinstance(kept, (tuple, list)):
         raise InvalidTypeError(
-            f"kept is a {type(kept).__name__} of {len(kept)}, but must be a bitmask, or a tuple of two tensors, (lengths, ids)"
+            f"kept is a {type(kept).__name__} of {len(kept)}, but must be a bitmask, or a tuple of two tensors, (lengths, ids) or (offsets, ids)"
         )
     _check_tensor(kept, "kept")
     return kept.reshape(-1, kept.shape[-1])
+
+
+def _lengths(given: torch.Tensor, rows: int) -> torch.Tensor:
+    """Returns how many ids each row has. given: that, or offsets, of which there is one more."""
+    if given.shape != (rows + 1,):
+        return given
+    if given.device.type == "cpu" and int(given[0]) != 0:
+        raise InvalidValueError(f"kept has offsets from {int(given[0])} on, but must have them from 0 on")
+    return given.diff()
+
+
+def _of_record(ids: torch.Tensor, kept: torch.Tensor | None, ignored: int) -> torch.Tensor:
+    """Returns ids of which those in a row whose set holds nothing are ignored; the operator says what is wrong with either."""
+    if kept is None or kept.shape[0] != ids.shape[0] or ids.is_floating_point():
+        return ids
+    ids = ids if ids.dtype in (torch.int32, torch.int64) else ids.long()
+    return ids.masked_fill(~kept.any(1, keepdim=True), ignored)
 
 
 def logprobs(
@@ -242,11 +261,12 @@ def logprobs(
     A logprob is, bit for bit, what a pool reports for these logits: in the mode "processed" if kept is the step's kept set, without kept in
     "tempered", at temperature 1 in "raw" (rules L4 and L5 of docs/semantics.md); in any batch, in any chunk of rows, on a CPU and a GPU.
     An id outside its row's set has -inf and no gradient; ids of ignore_index have 0 and none; at temperature 0 each id of the set has 0 and none.
+    A row whose set holds no id has no record of a draw, as of a prompt, a tool's text or padding: its ids are ignored.
     Entropies are those of the same set, in nats. A row whose ids are all ignored has entropy 0 and no gradient.
 
     logits: [.., vocab] float32, bfloat16 or float16. ids: [..], or [.., K] for K ids of each row, K up to 1024; int32 or int64, -1 for none.
     temperature: a number, or a tensor that expands to [..], in 0..=2^100; a constant. kept: a bitmask [.., ceil(vocab / 32)] int32, or a tuple
-    (lengths [..], ids), of which :func:`kept_bitmask` makes one; a constant.
+    (lengths [..], ids), of which :func:`kept_bitmask` makes one, or (offsets [rows + 1], ids), as of a CSR matrix; a constant.
     top: also returns the ids of each row's most likely tokens of its set, [.., top] int64, in the order of tokens, and their logprobs; where there are
     fewer, id -1 with -inf, and in a row that is ignored ignore_index with 0. It reads the rows a few times more, in chunks that are copied. top and K together are at most 1024.
     in_place: backward writes the gradient over the logits, which nothing else may need then; torch raises if something does.
@@ -262,7 +282,8 @@ def logprobs(
     rows = logits.reshape(-1, vocab)
     width = 1 if ids.shape == shape else ids.shape[-1]
     temperature, temperatures = _temperatures(temperature, shape)
-    asked, kept = ids.reshape(-1, width), _bitmask(kept, vocab)
+    kept = _bitmask(kept, rows.shape[0], vocab)
+    asked = _of_record(ids.reshape(-1, width), kept, ignore_index)
     if not isinstance(top, int) or not 0 <= top <= 1024:
         raise InvalidValueError(f"top is {top}, but must be in 0..=1024")
     if top:
@@ -407,7 +428,7 @@ def hidden_logprobs(
     def part(states: torch.Tensor, rows: slice) -> Any:
         logits = head(states)
         if words[0] is None and kept is not None:
-            words[0] = _bitmask(kept, logits.shape[-1])
+            words[0] = _bitmask(kept, flat.shape[0], logits.shape[-1])
         of_rows = of_all if of_each is None else of_each[rows]
         sets = None if words[0] is None else words[0][rows]
         named: Any = {

@@ -2,7 +2,10 @@
 //! tensor, without a capsule and without synchronisation.
 
 use std::ffi::c_void;
+use std::fmt::Display;
+use std::ptr::NonNull;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -25,7 +28,8 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
         return Err(unreadable(object.py(), name, PyErr::fetch(object.py())));
     }
     // SAFETY: `describe` succeeded, so shape and strides have `ndim` elements and live as long as the object.
-    Ok(Some(unsafe { described(&tensor, None) }))
+    let array = unsafe { described(&tensor, None) };
+    array.map(Some).map_err(|cause| unreadable(object.py(), name, cause))
 }
 
 /// Returns the stream on which torch enqueues at present on a device; `None` unless torch is imported and has
@@ -60,17 +64,43 @@ fn ask(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
         return Ok(None);
     };
     let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(None) };
-    let found = capsule.pointer_checked(Some(dlpack::EXCHANGE))?.as_ptr().cast::<Exchange>().cast_const();
+    let found = aligned(capsule.pointer_checked(Some(dlpack::EXCHANGE))?.cast::<Exchange>())?;
     // SAFETY: a capsule with DLPack's name for tables points to one, and tables live until the process ends.
     let table = unsafe { found.as_ref() };
-    Ok(table.filter(|table| table.major == dlpack::VERSION.0))
+    Ok(Some(table).filter(|table| table.major == dlpack::VERSION.0))
+}
+
+fn wrong(part: &str, found: impl Display, allowed: impl Display) -> PyErr {
+    PyValueError::new_err(format!("DLPack's {part} is {found}, but must be {allowed}"))
+}
+
+/// Returns a structure's address if a structure of its kind can lie there.
+pub fn aligned<T>(structure: NonNull<T>) -> PyResult<NonNull<T>> {
+    if structure.is_aligned() { Ok(structure) } else { Err(wrong("structure", "misaligned", "aligned")) }
+}
+
+/// Returns the numbers that DLPack has of each dimension.
+///
+/// # Safety
+/// `numbers` points to `ndim` numbers, unless it is null or misaligned.
+unsafe fn of_dimensions<'a, T>(part: &str, numbers: *const T, ndim: usize) -> PyResult<&'a [T]> {
+    if numbers.is_null() || !numbers.is_aligned() {
+        let found = if numbers.is_null() { "NULL" } else { "misaligned" };
+        return Err(wrong(part, found, format!("the address of {ndim} numbers")));
+    }
+    // SAFETY: the caller ensures that `numbers`, which is neither null nor misaligned, points to `ndim` of
+    // them.
+    Ok(unsafe { std::slice::from_raw_parts(numbers, ndim) })
 }
 
 /// Converts DLPack's description of a tensor.
 ///
+/// # Errors
+/// - `ValueError` for dimensions without lengths, and for a length below 0.
+///
 /// # Safety
-/// `tensor.shape`, and `tensor.strides` unless it is null, point to `tensor.ndim` numbers.
-pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -> Array<'py> {
+/// `tensor.shape` and `tensor.strides` point to `tensor.ndim` numbers, unless they are null or misaligned.
+pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -> PyResult<Array<'py>> {
     let kind = match tensor.dtype.code {
         dlpack::FLOAT => 'f',
         dlpack::BFLOAT => 'V',
@@ -88,15 +118,21 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
     };
     // A number of 64 bits is a `usize` here.
     const _: () = assert!(size_of::<usize>() == size_of::<i64>());
-    let (ndim, mut lengths, mut strides) = (usize::try_from(tensor.ndim).unwrap_or_default(), &[][..], None);
+    let ndim = usize::try_from(tensor.ndim);
+    let ndim = ndim.map_err(|_| wrong("ndim", tensor.ndim, "at least 0"))?;
+    let (mut lengths, mut strides) = (&[][..], None);
     if ndim > 0 {
-        // SAFETY: the caller ensures that `tensor.shape` points to `ndim` numbers.
-        lengths = unsafe { std::slice::from_raw_parts(tensor.shape.cast::<usize>(), ndim) };
+        // SAFETY: the caller ensures that `tensor.shape` points to `ndim` numbers, or cannot.
+        lengths = unsafe { of_dimensions("shape", tensor.shape.cast::<usize>(), ndim) }?;
+        let mut signed = lengths.iter().take(3).map(|length| *length as isize);
+        if let Some(length) = signed.find(|length| *length < 0) {
+            return Err(wrong("shape", length, "at least 0"));
+        }
     }
     if ndim > 0 && !tensor.strides.is_null() {
-        // SAFETY: the caller ensures that `tensor.strides`, which is not null, points to `ndim` numbers.
-        strides = Some(unsafe { std::slice::from_raw_parts(tensor.strides.cast::<isize>(), ndim) });
+        // SAFETY: the caller ensures that `tensor.strides` points to `ndim` numbers, or cannot.
+        strides = Some(unsafe { of_dimensions("strides", tensor.strides.cast::<isize>(), ndim) }?);
     }
     let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-    Array { location, loan, ..Array::new(address, dtype, lengths, strides) }
+    Ok(Array { location, loan, ..Array::new(address, dtype, lengths, strides) })
 }

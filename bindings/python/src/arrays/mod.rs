@@ -215,14 +215,14 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) 
         None => torch::read(object)?,
     };
     if let Some(array) = tensor {
-        if array.address == 0 && object.get_type().name()? == "DTensor" {
-            return Err(wrong_type(
-                name,
-                "a tensor of this process: full_tensor(), or to_local() for gumball.dist",
-                object,
-            ));
-        }
-        return Ok(array);
+        // Of classes that hold their numbers in other tensors.
+        let wanted = match object.get_type().name()?.to_str()? {
+            _ if array.address != 0 => return Ok(array),
+            "DTensor" => "a tensor of this process: full_tensor(), or to_local() for gumball.dist",
+            "MaskedTensor" => "a tensor without masked elements: to_tensor(value) fills them",
+            _ => return Ok(array),
+        };
+        return Err(wrong_type(name, wanted, object));
     }
     let found = protocols::read(object, stream);
     if let Some(array) = found.map_err(|cause| unreadable(object.py(), name, cause))? {

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyMemoryView};
 
-use super::exchange::described;
+use super::exchange::{aligned, described};
 use super::{Array, Dtype};
 use crate::dlpack::{self, Managed, ManagedVersioned};
 
@@ -65,18 +65,18 @@ fn capsule<'py>(
     let loan = capsule.cast_into::<PyCapsule>().map_err(PyErr::from)?;
     if let Ok(pointer) = loan.pointer_checked(Some(dlpack::CAPSULE_VERSIONED)) {
         // SAFETY: a capsule of this name points to a live `ManagedVersioned`, which its destructor frees.
-        let managed = unsafe { pointer.cast::<ManagedVersioned>().as_ref() };
+        let managed = unsafe { aligned(pointer.cast::<ManagedVersioned>())?.as_ref() };
         if managed.major != dlpack::VERSION.0 {
             let text = format!("it comes by DLPack {}.{}, which is not known", managed.major, managed.minor);
             return Err(PyTypeError::new_err(text));
         }
         // SAFETY: the tensor's producer gives shape and strides `ndim` elements; `loan` keeps them alive.
-        let array = unsafe { described(&managed.tensor, Some(loan.clone().into_any())) };
+        let array = unsafe { described(&managed.tensor, Some(loan.clone().into_any())) }?;
         return Ok(Array { readonly: managed.flags & dlpack::READ_ONLY != 0, ..array });
     }
     let pointer = loan.pointer_checked(Some(dlpack::CAPSULE))?;
     // SAFETY: a capsule of this name points to a live `Managed`, which its destructor frees.
-    let managed = unsafe { pointer.cast::<Managed>().as_ref() };
+    let managed = unsafe { aligned(pointer.cast::<Managed>())?.as_ref() };
     // SAFETY: the tensor's producer gives shape and strides `ndim` elements; `loan` keeps them alive.
-    Ok(unsafe { described(&managed.tensor, Some(loan.clone().into_any())) })
+    unsafe { described(&managed.tensor, Some(loan.clone().into_any())) }
 }

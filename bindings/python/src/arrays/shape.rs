@@ -256,7 +256,7 @@ impl Matrix {
             return Ok(());
         }
         let allowed = format!(
-            "at least the width of a row, {}; to read a row several times, hand it over once and name it in indices (of a pool: row_indices)",
+            "at least the width of a row, {}; name a row as often as it is wanted in indices of sample, in row_indices of a pool",
             self.width
         );
         Err(Error::out_of_range("stride", self.stride, allowed))
@@ -426,6 +426,14 @@ impl Vector {
     /// Returns the elements as i64. An element that is no integer, or does not fit, gives an error.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<i64>> + 'a {
         (0..self.len as isize).map(|index| self.value(name, index))
+    }
+
+    /// Returns the elements as words: the bits of an i64, or a number of up to 2^64.
+    pub fn words<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PyResult<u64>> + 'a {
+        (0..self.len as isize).map(|index| match self.dtype {
+            Dtype::U64 => Ok(self.read::<u64>(index)),
+            _ => self.value(name, index).map(i64::cast_unsigned),
+        })
     }
 
     /// Returns the elements as f32. An element that is no number gives an error.

@@ -58,16 +58,16 @@ impl Number for f32 {
     }
 }
 
-/// Seeds. Elements of an array are taken as bits, so an int64 array can hold any seed.
+/// Seeds and offsets. Elements of an array are taken as bits, so an int64 array can hold any seed.
 impl Number for u64 {
     const TYPES: &'static [Dtype] = &[Dtype::I64, Dtype::U64];
 
-    fn one(object: &Bound<'_, PyAny>, _name: &str) -> PyResult<Self> {
-        params::seed(object)
+    fn one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+        params::word(object, name)
     }
 
     fn all(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<Self>> {
-        lists::elements(array, py, name, |word| Ok(word.cast_unsigned()))
+        lists::words(array, py, name)
     }
 }
 

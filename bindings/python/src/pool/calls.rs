@@ -189,7 +189,7 @@ impl Pool {
             // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call,
             // which waits for its results.
             let drafts = unsafe { drafts.engine() }?;
-            pool.verify(rows, batch, &drafts, out).map_err(draft_names)?;
+            pool.verify(rows, batch, &drafts, out).map_err(|error| draft_names(error, Some("drafts")))?;
             Ok(Outputs::new(out, kept))
         })
     }
@@ -243,7 +243,7 @@ impl Pool {
                 Some(GivenInts::List(ids)) => &ids[..],
                 _ => &[],
             };
-            pool.draft(rows, batch, paths, &mut out).map_err(draft_names)?;
+            pool.draft(rows, batch, paths, &mut out).map_err(|error| draft_names(error, Some("paths")))?;
             Ok(out)
         })?;
         to_arrays(py, &drafted, siblings, probs.then_some(self.vocab))

@@ -28,6 +28,7 @@ use gumball_engine::{
     Device, Error, Outputs as EngineOutputs, Place, Pool as EnginePool, PoolConfig, Result, Widths,
 };
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 pub use self::batch::Batch;
 pub use self::on_device::{DraftBatch, OnDevice, Recorded};
@@ -37,7 +38,7 @@ use self::signals::Signals;
 use crate::arguments::argument;
 use crate::arrays::{Array, Location, Matrix, torch_stream};
 use crate::devices;
-use crate::errors::{InvalidValueError, out_of_range, pool_names, to_py_err};
+use crate::errors::{InvalidValueError, out_of_range, pool_names, to_py_err, wrong_type};
 use crate::forks;
 use crate::hooks::caught;
 use crate::lists::extract_int;
@@ -226,7 +227,7 @@ pub fn device_name(device: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
 impl Pool {
     #[new]
     #[pyo3(signature = (
-        vocab, *, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, history_growth=None, keep_histories=false,
+        vocab, *more, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, history_growth=None, keep_histories=false,
         threads=None, level=None, route=None, stream=None, ranks=None, watermark=None, enforce_all=false,
     ), text_signature = "(vocab, *, device='cpu', slots=256, rows=256, top_n=0, ids=0, kept=False, history_growth=4096, \
         keep_histories=False, threads=None, level=None, route='race', stream=None, ranks=None, watermark=None, enforce_all=False)")]
@@ -234,6 +235,7 @@ impl Pool {
     fn new(
         py: Python<'_>,
         vocab: &Bound<'_, PyAny>,
+        more: &Bound<'_, PyTuple>,
         device: Option<&Bound<'_, PyAny>>,
         slots: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
@@ -263,7 +265,10 @@ impl Pool {
         // Checked on the host too, though a device alone uses them: a script is often first run there.
         let (rows, history_growth) =
             (many(rows, "rows", 256)?, many(history_growth, "history_growth", 4096)?);
-        let vocab = extract_int(vocab, "vocab")?;
+        let vocab = params::vocab(vocab)?;
+        if let Ok(other) = more.get_item(0) {
+            return Err(wrong_type("what follows vocab in Pool(vocab)", "named", &other));
+        }
         let device = device_name(device)?;
         let widths = Widths { top_n: number(top_n, "top_n", 0)?, ids: number(ids, "ids", 0)? };
         let stream = stream.map(stream_handle).transpose()?;

@@ -140,7 +140,7 @@ impl Pool {
             // ensures that nobody writes it until then.
             let work =
                 pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
-            enqueue(pool, &work).map_err(draft_names)
+            enqueue(pool, &work).map_err(|error| draft_names(error, None))
         })
     }
 
@@ -347,7 +347,7 @@ impl Pool {
             // do not change.
             let work =
                 pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
-            pool.capture(&work).map_err(draft_names)
+            pool.capture(&work).map_err(|error| draft_names(error, None))
         })?;
         let heads = given
             .rows
@@ -413,9 +413,7 @@ impl Pool {
             // write them meanwhile.
             let batch = unsafe { batch.engine(masks.as_ref(), &[]) }?;
             let counts = if none.is_empty() { batch.counts } else { &none };
-            let named = |name| if matches!(name, "drafts.counts" | "paths.counts") { "counts" } else { name };
-            let assigned = pool.assign(&gumball_engine::Batch { of, counts, ..batch });
-            assigned.map_err(|error| error.with_parameter(named))
+            pool.assign(&gumball_engine::Batch { of, counts, ..batch })
         })
     }
 }

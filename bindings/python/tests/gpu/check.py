@@ -5,9 +5,12 @@ Tokens are compared with those of a pool on the host, from the same logits. Need
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -287,6 +290,51 @@ def compiled() -> str:
         logits, drawn = decode(hidden)
         follow(host, slots, logits, drawn)
     return f"{STEPS * ROWS} tokens"
+
+
+LOSES_ITS_CONTEXT = """
+import gumball
+from producers import Said
+
+pool = gumball.Pool(900, slots=2, device="cuda:0", rows=2)
+slots = [pool.admit(gumball.SamplingParams(top_k=50, stop_ids=[789], seed=54321)), pool.admit(gumball.SamplingParams(top_k=50))]
+said = []
+for _ in range(3):
+    try:
+        pool.step(Said((2, 900), (1 << 46) + (1 << 40), on_gpu=True), slots)
+    except gumball.DeviceLostError as error:
+        said.append(str(error))
+try:
+    gumball.Pool(900, slots=1, device="cuda:0", rows=1)
+except gumball.UnavailableError as error:
+    print(type(error).__name__, error)
+assert len(said) == 3 and len(set(said)) == 1, said
+print(said[0])
+"""
+
+
+@check
+def a_lost_context() -> str:
+    """After a wild read each call says the same: what was launched and what was asked for, without ids and seeds."""
+    folder = Path(__file__).parents[1]
+    ran = subprocess.run(
+        [sys.executable, "-c", LOSES_ITS_CONTEXT],
+        env=os.environ | {"PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for part in [
+        "ILLEGAL_ADDRESS",
+        "launched since the last wait that succeeded: ",
+        "survey",
+        "1 with parameters: top_k 50, stop_ids of 1",
+        "1 with parameters: top_k 50",
+    ]:
+        assert part in ran.stdout, (part, ran.stdout)
+    assert "789" not in ran.stdout and "54321" not in ran.stdout, ran.stdout
+    return ran.stdout.strip().splitlines()[-1]
 
 
 def run(subject: str) -> None:

@@ -41,7 +41,7 @@ def heads(weights: torch.Tensor, kind: str, borrowed: bool) -> tuple[Head, Devic
     """A head on the host and its twin on the GPU."""
     ids = np.random.default_rng(3).permutation(VOCAB).reshape(-1, 16)
     centroids = weights.float().cpu().numpy()[ids].mean(axis=1)
-    clusters: dict[str, Any] = dict(clusters=ids, centroids=centroids, probes=200, special_ids=[5, 31_999])
+    clusters: dict[str, Any] = dict(vocab_maps=ids, centroids=centroids, probes=200, special_ids=[5, 31_999])
     host = weights.cpu()
     head = Head.clustered(host, **clusters) if kind == "clustered" else Head.auto(host, screen=kind == "auto")
     return head, head.to("cuda", rows=64, weights=weights if borrowed else None)

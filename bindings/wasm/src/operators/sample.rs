@@ -1,8 +1,8 @@
-//! Operators that draw tokens from rows.
+//! Operators that draw tokens from rows, and tell how far a row is from another token.
 
-use gumball_engine::{PerRow, Status};
+use gumball_engine::{Kind, PerRow, Status};
 use gumball_spec::memory::{filled, product, with_capacity};
-use js_sys::{Array, Int32Array};
+use js_sys::{Array, Float32Array, Int32Array};
 use wasm_bindgen::prelude::*;
 
 use super::arguments::{FILTERS, Filters, KEYS, Keys};
@@ -51,4 +51,21 @@ pub fn sample(rows: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsVa
         return Ok(tokens);
     }
     Ok(Array::of2(&tokens, &words(&statuses)).into())
+}
+
+/// How far the logits of each row may move while `sample` draws the same token; see `whole.ts`.
+#[wasm_bindgen(skip_typescript)]
+pub fn radii(rows: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
+    let names: Vec<&str> = FILTERS.into_iter().chain(KEYS).chain(["dtype"]).collect();
+    let options = Options::new(options, &names)?;
+    let mut from = Rows::default();
+    from.copy(rows, &options, "rows")?;
+    let rows = from.rows(integer(vocab, "vocab")?, Kind::Logits, "rows")?;
+    if options.get("seed")?.is_none() {
+        return Err(Failure::out_of_range("seed", "left out", "that of the draw, with its position"));
+    }
+    let (filters, keys) = (Filters::read(&options)?, Keys::read(&options, 1)?);
+    let mut radii = filled(MEMORY, 0.0, rows.matrix().rows())?;
+    run(|operators| operators.radii(rows, &filters.row_params(), &keys.draws(), (&mut radii[..]).into()))?;
+    Ok(Float32Array::new_from_slice(&radii).into())
 }

@@ -22,6 +22,7 @@
 //             if the bins reach the goal:
 //                 threshold = just below the bin that reaches it; list the first tokens that reach the threshold
 //                 if the list is short enough: success; if it is hopelessly long, or most first tokens are equal: fail
+//                 if all tokens count, and the first ones are more than the list holds: fail
 //                 if the first two count, and the goal is a mass: fail if they are far too many, or if the range is a
 //                     neighbourhood already
 //                 if all tokens count already, or the goal is a mass and the first two count: range = the neighbourhood
@@ -103,10 +104,18 @@ struct CandidateList {
         };
     };
 
+    static_assert(MAX_TILES <= 0xFFFF, "a half word counts the tiles");
+    static_assert(MAX_CANDIDATES <= 1 << 16, "a half word has an index in the list");
+    static_assert(BINS == 1 << LOG_BINS && BINS % (4 * 32) == 0, "each lane of a warp has whole quads of bins");
+
     DEVICE_MEMBER u32 first_count() const { return packed_counts & 0xFFFF; }
     DEVICE_MEMBER u32 open_count() const { return packed_counts >> 16; }
     DEVICE_MEMBER u32 count() const { return first_count() + other_count; }
 };
+
+static_assert(OFFSET_OF(CandidateList, ordered) + sizeof(CandidateList::ordered) <= OFFSET_OF(CandidateList, bins) &&
+                  OFFSET_OF(CandidateList, weights) + sizeof(CandidateList::weights) <= OFFSET_OF(CandidateList, from),
+              "rank_in_bins reads the bins and the weights while it writes what is ordered");
 
 // Clears the bins and the counts. A barrier must follow before they are used.
 DEVICE void clear(CandidateList& candidates) {
@@ -204,6 +213,9 @@ DEVICE void for_each_other(const CandidateList& candidates, const V& view, u32 o
         }
     }
 }
+
+// Whether a list can take this many first tokens. There are none only if the row is written meanwhile.
+DEVICE bool can_list(u32 firsts) { return firsts - 1 < MAX_CANDIDATES; }
 
 // Returns, in every lane, the sum of the bins up to one; by a warp.
 DEVICE u32 sum_upto(const u32* bins, u32 last) {
@@ -344,7 +356,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         }
         if (bin < BINS) {
             const float lowest = range.end(bin);
-            threshold = height_scale.at(low + lowest * part);
+            threshold = max_f32(height_scale.at(low + lowest * part), MIN_TOKEN_VALUE);
             list_tile_firsts(candidates, records, threshold);
             u32 count = counted == COUNTS_ALL ? sum_upto(token_bins, bin) : 0, most = MAX_CANDIDATES;
             // RAW on packed_counts: all threads listed tokens, all threads read the counts. WAR on the bins: all warps
@@ -352,6 +364,10 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             __syncthreads();
             const u32 firsts = candidates.first_count();
             open = candidates.open_count();
+            if (counted == COUNTS_ALL && !can_list(firsts)) {
+                // The threshold lies below its bin, so first tokens are listed that no bin counted.
+                return false;
+            }
             if (counted == COUNTS_FIRSTS) {
                 // Many open tiles hold many others.
                 count = firsts;
@@ -482,6 +498,9 @@ template <class V>
 DEVICE bool gather_others(CandidateList& candidates, const V& view, const Threshold& threshold, float first,
                           float log2e_over_t) {
     u32 firsts = candidates.first_count(), open = candidates.open_count();
+    if (!can_list(firsts)) {
+        return false;
+    }
 #pragma unroll 1
     for (u32 index = warp_id(); index < open; index += warp_count()) {
         gather_tile(candidates, view, threshold, first, log2e_over_t, candidates.open[index]);

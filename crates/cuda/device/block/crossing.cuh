@@ -24,6 +24,7 @@ DEVICE u64* scratch_list(const Step& step, u32 row) {
 // A tile's word in scratch memory: the sum of its weights above the bracket, and how many of its tokens lie in the
 // bracket, at most 256.
 struct PackedTile {
+    static_assert(TILE < 1 << 9, "nine bits count the tokens of a tile");
     static DEVICE_MEMBER u64 of(u64 weights, u32 count) { return weights << 9 | count; }
     static DEVICE_MEMBER u64 weights(u64 word) { return word >> 9; }
     static DEVICE_MEMBER u32 count(u64 word) { return (u32)word & 511; }
@@ -252,6 +253,8 @@ DEVICE u64 walk_to_crossing(const SearchedRow<V>& set, u32 count) {
     const u64* above = scratch_tile_words(set.step, set.row);
     u64* gains = scratch_list(set.step, set.row);
     u64* keys = gains + LIST_CAPACITY;
+    static_assert(MAX_TILES <= 1 << 23 && LIST_CAPACITY <= 1 << 12 && (LIST_CAPACITY & (LIST_CAPACITY - 1)) == 0,
+                  "a word has a tile, an index and a weight; the list is sorted by powers of two");
     // Each word holds tile, index in the sorted list and weight. Sorted, the tokens of a tile are neighbours, in
     // their order.
 #pragma unroll 1

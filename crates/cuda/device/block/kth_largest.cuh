@@ -11,6 +11,7 @@
 // The bins of the histogram, and the most floats of a bin that are compared with each other.
 #define KTH_BINS 1024
 #define KTH_LIST 512
+static_assert(KTH_BINS == 32 * 32, "a lane has 32 bins, and a warp has them all");
 
 // The shared memory of the search below.
 struct KthStorage {

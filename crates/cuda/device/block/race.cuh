@@ -45,6 +45,7 @@ struct OpenTiles {
     u64 best;
     u32 count;
     unsigned short tiles[MAX_TILES];
+    static_assert(MAX_TILES <= 1 << 16, "a half word has a tile");
 
     // Called by one thread. A barrier must follow before threads add tiles.
     DEVICE_MEMBER void clear() {
@@ -284,5 +285,6 @@ DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords&
         blocks.max(best);
         leader = best[0];
     }
-    return key_id(leader);
+    // There is no leader if the row is written meanwhile.
+    return leader != 0 ? key_id(leader) : key_id(cut.first);
 }

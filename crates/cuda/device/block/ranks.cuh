@@ -77,6 +77,7 @@ DEVICE void count_before(const V& row, const SetWithMaxima& members, const Cut& 
 
 // How many tokens a list holds.
 #define KEY_LIST_CAPACITY 1024
+static_assert(FINISH_GENERAL_THREADS <= KEY_LIST_CAPACITY, "each thread may list a key");
 
 // An unordered list of keys, in shared memory; `count` may exceed the capacity.
 struct KeyList {

@@ -111,7 +111,7 @@ DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) 
     // RAW on words: warp 0 set bits, all threads read them.
     __syncthreads();
     u32 word = 0;
-    while (n > (u32)__popc(words[word])) {
+    while (word + 1 < MASK_WORDS && n > (u32)__popc(words[word])) {
         n -= __popc(words[word++]);
     }
     u32 bits = words[word];
@@ -207,7 +207,10 @@ DEVICE u64 find_in_list(const SearchedRow<V>& set, u64& mass) {
     const Search& search = set.storage.search;
     const u32 count = search.bracket.count;
     if (!search.by_mass) {
-        return sort_list(set.storage.keys, count)[search.goal - search.bracket.hi.count - 1];
+        const u64 index = search.goal - search.bracket.hi.count - 1;
+        const u64* sorted = sort_list(set.storage.keys, count);
+        // The list ends before it if the row is written meanwhile.
+        return index < count ? sorted[index] : 0;
     }
     u64 key = resolve_crossing(set, count);
     if (key != 0 || search.goal_fraction != 0) {

@@ -1,7 +1,7 @@
 // edits.cuh: the data of a request's edits by id, and the logits that they make (rules E1 to E4).
 //
 // Computes   the entry of an id; an edited logit
-// Never      probes for long: a table is at most half full, so runs of used entries are short
+// Never      probes for long: a table is at most half full, so runs of used entries are short; a full one ends a search
 // Twins      oracle spec/src/edit.rs | src/requests/request_buffers.rs makes the tables
 // Requires   a table with FEATURE_EDITS; one thread at a time advances a request
 #pragma once
@@ -51,11 +51,14 @@ DEVICE u32 home_index(u32 id, u32 entries_mask) {
     return (x ^ x >> 15) & entries_mask & ~1u;
 }
 
-// The entry of an id, or the empty entry that would take it.
+// The entry of an id, or the empty entry that would take it; another id's if there is neither.
 DEVICE TokenEntry* find_entry(TokenEntry* entries, u32 entries_mask, u32 id) {
     u32 index = home_index(id, entries_mask);
     while (entries[index].id_plus_1 != 0 && entries[index].id_plus_1 != id + 1) {
         index = (index + 1) & entries_mask;
+        if (index == home_index(id, entries_mask)) {
+            break;
+        }
     }
     return entries + index;
 }
@@ -83,6 +86,9 @@ DEVICE EntryHead find_entry_head(const TokenEntry* entries, u32 entries_mask, u3
                              index + (is_first ? 0 : 1)};
         }
         index = (index + 2) & entries_mask;
+        if (index == home_index(id, entries_mask)) {
+            return EntryHead{0, 0, 0.0f, index};
+        }
     }
 }
 

@@ -80,7 +80,8 @@ struct ApproxWeights {
 DEVICE float threshold_offset(float threshold, float) { return approx_exp2(threshold); }
 DEVICE float apply_threshold_offset(float first, float offset) { return first * offset; }
 
-// The height of a value rises with the value, almost as its logarithm does. It is exact near the first token's value.
+// The height of a value rises with the value, almost as its logarithm does. It is exact down to a quarter of the first
+// token's value, and rounded below.
 struct HeightScale {
     u32 top;
 
@@ -88,9 +89,9 @@ struct HeightScale {
     DEVICE_MEMBER float height(float p) const {
         return p > 0.0f ? -u32_to_float(top - float_bits(p)) * bits_float((127 - 23) << 23) : -INF_F32;
     }
-    // A token's value that is not above a height.
+    // A token's value that is above none of this height or higher ones, however their heights were rounded.
     DEVICE_MEMBER float at(float height) const {
-        float below = max_f32(-height, 0.0f) * 8388608.0f;
+        float below = max_f32(-height, 0.0f) * (8388608.0f + 1.0f);
         u32 bits = below < 2147483648.0f ? (u32)below + 1 : ~0u;
         return bits_float(bits < top ? top - bits : 1);
     }

@@ -9,6 +9,9 @@
 
 #define OTHERS_BOUND_BITS 0xFFFFFC00u
 
+static_assert(TILE <= 1 << 8 && (STATUS_NAN | STATUS_INF) < 1 << 2,
+              "the offset and two status bits lie below the bound");
+
 DEVICE u32 pack_record_bits(u32 offset, u32 nonfinite_flags, float bound) {
     return offset | nonfinite_flags << 8 | ((ordered_bits(bound) + ~OTHERS_BOUND_BITS) & OTHERS_BOUND_BITS);
 }

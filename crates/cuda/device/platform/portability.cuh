@@ -292,7 +292,9 @@ DEVICE void warm_constant_bank(const Argument&) {}
 DEVICE void trigger_dependents() {}
 DEVICE void grid_dependency_wait() {}
 DEVICE float round_half_even(float x) { return __builtin_rintf(x); }
-DEVICE unsigned int float_to_u32(float x) { return (unsigned int)__builtin_rintf(x); }
+DEVICE unsigned int float_to_u32(float x) {
+    return x >= 4294967296.0f ? ~0u : x > 0.0f ? (unsigned int)__builtin_rintf(x) : 0;
+}
 DEVICE double double_sqrt(double x) { return __builtin_sqrt(x); }
 DEVICE double bits_double(unsigned long long bits) { return same_bits<double>(bits); }
 DEVICE unsigned long long double_bits(double x) { return same_bits<unsigned long long>(x); }

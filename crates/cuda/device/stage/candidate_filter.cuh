@@ -114,7 +114,9 @@ struct MassGoal {
     // goal().
     u64 mass;
 
-    // The weight in units of 2^-19 of the first token's, rounded down. The sum over all tiles fits 32 bits.
+    // The weight in units of 2^-19 of the first token's, rounded down. The sum over the first and second tokens of all
+    // tiles fits 32 bits, except in a row of 2^20 equal ones: there it is 0, which misses the goal.
+    static_assert(2ull * MAX_TILES << 19 <= 1ull << 32, "a sum wraps to 0 alone");
     DEVICE_MEMBER u32 other_amount(float z) const { return (u32)(tile_factor(z, first, log2e_over_t) * 524288.0f); }
     DEVICE_MEMBER u32 amount(float maximum, u64 sum) {
         if (!(maximum > MASKED_VALUE)) {
@@ -313,6 +315,9 @@ DEVICE void rank_candidates(ReduceStorage& storage, CandidateList& list, float f
 
 // How many listed tokens a lane holds in registers.
 #define LANE_CANDIDATES 2
+static_assert(32 * LANE_CANDIDATES <= MAX_CANDIDATES && FEW_CANDIDATES <= MAX_CANDIDATES, "they are of the list");
+static_assert(MAX_LISTED_TOP_K <= MAX_CANDIDATES && COUNTED_TOP_H <= MAX_CANDIDATES,
+              "the list has all that are counted");
 
 // The first 64 listed tokens with their prefix masses, two per lane of a warp, loaded together. Few lists are longer.
 // Values at or beyond the list's count are undefined.

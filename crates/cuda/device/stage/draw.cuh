@@ -136,7 +136,8 @@ DEVICE u32 race_adaptive(const FilterContext<V>& f, const Maxima& maxima, const 
         [](u32, float, bool) INLINE {}, f.blocks().tiles());
     u64 best[] = {leader};
     f.blocks().max(best);
-    return key_id(best[0]);
+    // There is no leader if the row is written meanwhile.
+    return best[0] != 0 ? key_id(best[0]) : key_id(kept.cut.first);
 }
 
 // Draws among the kept tokens by adaptive-p, and returns the token with the next mu; in every thread. `f` has the

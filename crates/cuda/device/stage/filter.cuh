@@ -124,12 +124,13 @@ DEVICE GivenSet xtc(const FilterContext<V>& f, const GivenSet& given, float thre
     const u32 exempt_count = f.params.xtc_exempt_count;
     if (exempt_count > 0) {
         const u32* exempt_ids = f.step.requests[f.step.slots[f.row]].xtc_exempt_ids;
-        u64 drops_exempt = 0;
+        u64 drops_exempt[] = {0};
         for (u32 i = threadIdx.x; i < exempt_count; i += blockDim.x) {
             u64 key = make_key(f.view.logit(exempt_ids[i]), exempt_ids[i]);
-            drops_exempt |= key > last && given.cut.contains(key);
+            drops_exempt[0] |= key > last && given.cut.contains(key);
         }
-        if (block_max(f.storage.search.reduce, drops_exempt)) {
+        f.blocks().max(drops_exempt);
+        if (drops_exempt[0]) {
             return given;
         }
     }
@@ -257,7 +258,8 @@ DEVICE GivenSet top_h(const FilterContext<V>& f, const GivenSet& given) {
         __syncthreads();
         const u32 listed = storage.search.listed, count = listed < COUNTED_TOP_H ? listed : COUNTED_TOP_H;
         const u64* sorted = sort_list(storage.keys, count);
-        last[0] = sorted[top_h_count(sorted, count, f.log2e_over_t, f.params.filter_numbers[FILTER_TOP_H]) - 1];
+        const u32 kept = top_h_count(sorted, count, f.log2e_over_t, f.params.filter_numbers[FILTER_TOP_H]);
+        last[0] = kept != 0 ? sorted[kept - 1] : given.cut.first;
     }
     f.blocks().broadcast(last);
     return prefix_to_key(given, last[0]);

@@ -12,6 +12,10 @@
 
 // The bits of an id in a threshold of a search: a threshold is a key without the bits that all keys have alike.
 #define THRESHOLD_ID_BITS 20
+static_assert((u64)MAX_TILES * TILE <= 1u << THRESHOLD_ID_BITS, "a threshold has all bits of an id");
+
+// Rounds that halve the range of all thresholds.
+#define THRESHOLD_ROUNDS (32 + THRESHOLD_ID_BITS + 1)
 
 DEVICE u64 key_at_threshold(u64 threshold) {
     const u32 id_bits = (1u << THRESHOLD_ID_BITS) - 1;
@@ -50,7 +54,8 @@ DEVICE void search_first_tokens(CandidateList& list, u32& count, const RowRecord
     u64 low = (u64)MIN_TOKEN_ORDERED << THRESHOLD_ID_BITS, high = ((u64)ordered_bits(first) + 1) << THRESHOLD_ID_BITS;
     // Begins with the tokens of the largest logit: most of the rows that are searched have many equal logits.
     u64 threshold = (u64)ordered_bits(first) << THRESHOLD_ID_BITS;
-    while (true) {
+    // Only a row that is written meanwhile takes all rounds.
+    for (u32 round = 0; round <= THRESHOLD_ROUNDS; round++) {
         // WAR on count: all threads read the count of the round before, thread 0 clears it.
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -85,6 +90,11 @@ DEVICE void search_first_tokens(CandidateList& list, u32& count, const RowRecord
         }
     });
     // RAW on the list: all threads appended tokens, all threads read them.
+    __syncthreads();
+    if (threadIdx.x == 0 && list.other_count > MAX_CANDIDATES) {
+        list.other_count = MAX_CANDIDATES;
+    }
+    // RAW on the count: thread 0 bounded it, all threads read it.
     __syncthreads();
 }
 

@@ -113,7 +113,8 @@ struct LogitProbs {
         set_probabilities(probabilities, cut);
         kept = cut.flags & CUT_EMPTY ? empty_cut() : Cut{cut.first_key, cut.last_key};
         if (cut.flags & CUT_FIRST_ONLY) {
-            // Its exponent is 0.
+            // Its exponent is 0. A scale of a temperature of 0 would make it NaN.
+            probabilities.scale.log2e_over_t = 0.0f;
             probabilities.sum = 1.0f;
             probabilities.quarter_sum = Divisor(0.25f);
         }
@@ -146,7 +147,7 @@ struct LogitProbs {
     DEVICE_MEMBER void load_as(u32 tile, u32 lane, u32 vocab, float (&z)[ITEMS_PER_LANE]) const {
         const typename T::Element* row = (const typename T::Element*)logits;
         const u32 start = tile * TILE;
-        if (((u64)row & 15) == 0 && start + TILE <= vocab) {
+        if (((u64)row & 15) == 0 && tile < vocab / TILE) {
             load_vectorized_as<T, F32>(row + start, lane, z);
         } else {
             load_single<T, F32>(row, start, 0, vocab, lane, z);
@@ -352,6 +353,11 @@ struct JudgedTree {
     DEVICE_MEMBER const Chains& chains() const { return args.chains; }
     DEVICE_MEMBER i64 id(u32 node) const { return draft_id(chains(), tree_index, node); }
     DEVICE_MEMBER bool is_token(i64 id) const { return id >= 0 && id < chains().vocab; }
+    // The id of a draft that was a token when it was read before, and is one here though it is written meanwhile.
+    DEVICE_MEMBER i64 known_id(u32 node) const {
+        const i64 read = id(node);
+        return is_token(read) ? read : 0;
+    }
     DEVICE_MEMBER i64 parent(u32 node) const {
         if (!args.parents) {
             return (i64)node - 1;
@@ -544,16 +550,17 @@ DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
         judged.to_residual((u32)id, p, q);
         if (by_rejection) {
             float q_share = !judged.q ? 1.0f : q > 0.0f ? q / q_sum : 0.0f;
-            if (!(q_share > 0.0f)) {
+            // The threads decide together: each has read p and q by itself, and they may be written meanwhile.
+            if (!__syncthreads_or(q_share > 0.0f)) {
                 continue;
             }
             float p_share = p > 0.0f ? p / p_sum : 0.0f;
-            if (p_share >= q_share || tree.uniform(sibling, depth, TAG_ACCEPT) * q_share < p_share) {
+            if (__syncthreads_or(p_share >= q_share || tree.uniform(sibling, depth, TAG_ACCEPT) * q_share < p_share)) {
                 return node + 1;
             }
         } else {
             reached_mass += (u64)(fminf(p, 1.0f) * bits_float((127 + 48) << 23));
-            if (p > 0.0f && (threshold_mass < reached_mass || p >= tree.args.threshold_single)) {
+            if (__syncthreads_or(p > 0.0f && (threshold_mass < reached_mass || p >= tree.args.threshold_single))) {
                 return node + 1;
             }
         }
@@ -614,9 +621,10 @@ DEVICE void take_block_row(const JudgedTree& tree, u32 row, float ratio) { tree.
 DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     u32 drawable = 0;
     while (drawable < tree.drafts && tree.is_token(tree.id(drawable)) &&
-           (!tree.draft(drawable) || clean_probability(tree.draft(drawable)[tree.id(drawable)]) > 0.0f)) {
+           (!tree.draft(drawable) || clean_probability(tree.draft(drawable)[tree.known_id(drawable)]) > 0.0f)) {
         drawable++;
     }
+    drawable = (u32)block_max(tree.storage.reduce, drawable);
     float ratio = 1.0f, accepted_ratio = 1.0f;
     u32 accepted = 0;
     if (drawable > 0) {
@@ -624,7 +632,7 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     }
 #pragma unroll 1
     for (u32 node = 0; node < drawable; node++) {
-        const i64 id = tree.id(node);
+        const i64 id = tree.known_id(node);
         // The judged row is the one before the draft.
         float p = clean_probability(tree.storage.row.target_at(id)),
               q = tree.draft(node) ? clean_probability(tree.draft(node)[id]) : 1.0f;
@@ -636,10 +644,12 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
             may_end = ratio == 1.0f || u < ratio;
         } else {
             take_block_row(tree, row, ratio);
-            const float draft_p = clean_probability(tree.storage.row.target_at(tree.id(row)));
+            const float draft_p = clean_probability(tree.storage.row.target_at(tree.known_id(row)));
             const float sum = tree.draft(row) ? sum_residual(tree).p.sum : max_f32(ratio * (1.0f - draft_p), 0.0f);
             may_end = sum > 0.0f && (ratio == 1.0f || u * (sum + (1.0f - ratio)) < sum);
         }
+        // The threads decide together, as in judge_children.
+        may_end = __syncthreads_or(may_end);
         accepted = may_end ? row : accepted;
         accepted_ratio = may_end ? ratio : accepted_ratio;
     }
@@ -647,7 +657,7 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     if (residual) {
         take_block_row(tree, accepted, accepted_ratio);
         if (!tree.draft(accepted)) {
-            refuse(tree, tree.id(accepted), 1.0f, 1.0f);
+            refuse(tree, tree.known_id(accepted), 1.0f, 1.0f);
         }
     } else {
         tree.take_row(accepted, nullptr, 1.0f);

@@ -217,6 +217,8 @@ DEVICE void write_top_n(const LogprobSections& sections, u32 n, const V& row, co
         if (count > KEY_LIST_CAPACITY) {
             part.last = narrow_cut(row, members, rest, queries);
             count = list_members(row, members, part, list);
+            // They are more if the row is written meanwhile.
+            count = count < KEY_LIST_CAPACITY ? count : KEY_LIST_CAPACITY;
         }
         for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
             u64 own = list.keys[i];

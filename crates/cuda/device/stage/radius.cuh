@@ -44,8 +44,7 @@ struct RadiusLimits {
     // The least kept logit; the largest one that is not kept.
     float least;
     float next;
-    // Whether the row has no other token; whether the kept ones are as many as top-k keeps; whether top-p is on.
-    bool is_alone;
+    // Whether the kept tokens are as many as top-k keeps; whether top-p is on.
     bool is_full;
     bool has_top_p;
     // The thresholds of all filters; of those before top-p. With these, how many tokens top-k gives to top-p at most,
@@ -188,7 +187,6 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
     limits.s = params.filter_log2e_over_t;
     limits.h = 1.0f / limits.s;
     limits.leaves = INF_F32;
-    limits.is_alone = is_cut && kept_count == 1 && !(limits.next > MASKED_VALUE);
     limits.is_full = limits.has_top_p = false;
     limits.thresholds = {{-INF_F32, -INF_F32}, {-INF_F32, -INF_F32}};
     limits.given_most = 0;
@@ -341,9 +339,6 @@ DEVICE_NOINLINE float row_radius(const Step& step, u32 row, int slot, int token,
     }
     const float own = context.view.logit((u32)token);
     const RadiusLimits limits = radius_limits(step, row, context.view, params, first, own, kept, reduce);
-    if (limits.is_alone) {
-        return INF_F32;
-    }
     float twice, size;
     if (temperature == 0.0f) {
         twice = first - limits.next;
@@ -374,8 +369,11 @@ DEVICE_NOINLINE float row_radius(const Step& step, u32 row, int slot, int token,
         }
         size = fmaxf(fabsf(first), fabsf(own)) + (fabsf(won) + MOST_LOG2_ARRIVAL) * fmaxf(h, limits.h);
     }
+    // No other token is there, or all are too far for a float.
     if (twice == INF_F32) {
-        return twice;
+        return mass_above(context.view, survey_maxima(step, row), limits, -MAX_F32, limits.s, reduce).count == 1
+                   ? INF_F32
+                   : 0.0f;
     }
     const float r = params.repetition_penalty, shrink = 1.0f / fmaxf(fmaxf(r, 1.0f / r), 1.0f);
     const float reach = twice * 0.5f;

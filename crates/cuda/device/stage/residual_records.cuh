@@ -35,7 +35,7 @@ struct ProbRows {
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             probs.q[j] = 0.0f;
         }
-        if (are_aligned && start + TILE <= vocab) {
+        if (are_aligned && tile < vocab / TILE) {
             load_vectorized_streaming<F32>(p + start, lane, probs.p);
             if (q) {
                 load_vectorized_streaming<F32>(q + start, lane, probs.q);

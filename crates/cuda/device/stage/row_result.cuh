@@ -93,15 +93,14 @@ DEVICE void load_request(Request& to, const Step& step, int slot, u32 features) 
 DEVICE void advance_request(const Step& step, const Request& request, int slot, u32 features, const State& state,
                             u32 id) {
     State* next = step.states + slot;
+    const bool has_history = features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY);
+    // The host counts steps and refuses those beyond the capacity. This test keeps the write in bounds, and later reads
+    // up to the length, even if that count is wrong.
+    const bool is_full = has_history && state.length >= request.history_capacity;
     next->position = state.position + 1;
-    next->length = state.length + 1;
+    next->length = state.length + (is_full ? 0 : 1);
     next->step = state.step + 1;
-    if (!(features & (FEATURE_TOKEN_COUNTS | FEATURE_HISTORY_EDITS | FEATURE_KEEP_HISTORY))) {
-        return;
-    }
-    // The host counts steps and refuses those beyond the capacity. This test keeps the write in bounds even if that
-    // count is wrong.
-    if (state.length >= request.history_capacity) {
+    if (!has_history || is_full) {
         return;
     }
     request.history[state.length] = id;
@@ -109,7 +108,7 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
         return;
     }
     u32 index = home_index(id, request.entries_mask);
-    while (true) {
+    do {
         TokenEntry* entry = request.entries + index;
         // One 16-byte load reads the id and its counts, so that the row waits for memory once.
         U32x4 head = *(const U32x4*)entry;
@@ -124,7 +123,7 @@ DEVICE void advance_request(const Step& step, const Request& request, int slot, 
             return;
         }
         index = (index + 1) & request.entries_mask;
-    }
+    } while (index != home_index(id, request.entries_mask));
 }
 
 // Whether a row advances its request: it has a token, and the step is not one whose rows stay where they are.

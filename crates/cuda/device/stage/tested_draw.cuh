@@ -199,12 +199,15 @@ DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowRedu
         }
         raise_by_warp(draw.second_leader, best);
     });
-    // RAW on draw.second_leader: all threads raised it, thread 0 reads it.
+    // RAW on draw.second_leader: all threads raised it, all threads read it.
     __syncthreads();
+    const u32 second = key_id(draw.second_leader);
+    // As the first block has read them: a row that is written meanwhile must not part the blocks.
+    u64 keys[] = {winner, draw.second_leader == 0 ? winner : make_key(context.view.logit(second), second)};
+    RowBlocks::of(reduce).broadcast(keys);
     if (threadIdx.x == 0) {
-        u32 id = key_id(draw.second_leader);
-        draw.winner = winner;
-        draw.second = draw.second_leader == 0 ? winner : make_key(context.view.logit(id), id);
+        draw.winner = keys[0];
+        draw.second = keys[1];
     }
     // RAW on draw: thread 0 wrote it, all threads of the caller read it.
     __syncthreads();

@@ -14,6 +14,10 @@
 #include "block/mass.cuh"
 #include "stage/logprobs.cuh"
 
+// How many listed tokens a lane ranks in one pass over the tiles, and room for the ranks of whole passes.
+#define TOKENS_AT_ONCE 3
+#define RANKS_CAPACITY ((MAX_CANDIDATES + 32 * TOKENS_AT_ONCE - 1) / (32 * TOKENS_AT_ONCE) * (32 * TOKENS_AT_ONCE))
+
 // The shared memory of a token's logprob: the block's results about the mode's row and its tokens.
 struct TokenLogprobStorage {
     ReduceStorage reduce;
@@ -29,13 +33,14 @@ struct TokenLogprobStorage {
     RankQueries queries;
     // By index in the ordered list: the number of tokens before the listed one in the mode's row, RANK_UNKNOWN or more
     // if tiles must be read to complete it; and the token's logit in that row.
-    u32 ranks[MAX_CANDIDATES];
+    u32 ranks[RANKS_CAPACITY];
     float logits[MAX_CANDIDATES];
 };
 
 // Added to a listed token's count for each tile that must be read to complete it. The count itself is at most 4096
 // tiles.
 #define RANK_UNKNOWN 0x10000u
+static_assert(MAX_TILES < RANK_UNKNOWN && MAX_TILES * (RANK_UNKNOWN + 1ull) < 1ull << 32, "a word counts both");
 
 // Clears the counts. A barrier must follow before they are used.
 DEVICE void clear(TokenLogprobStorage& storage) {
@@ -80,9 +85,6 @@ DEVICE float logprob_temperature(const Params& params) {
     bool tempered = !is_raw(params) && summed_logprob_mode(params) != MODE_EDITED;
     return tempered ? params.effective_temperature : 1.0f;
 }
-
-// How many listed tokens a lane ranks in one pass over the tiles.
-#define TOKENS_AT_ONCE 3
 
 // Computes what the logprob of any listed token takes: their logits in the mode's row, the tokens before them, and the
 // row's mass; by `all` warps, of which this one is number `own`. A barrier must follow before the results are read.

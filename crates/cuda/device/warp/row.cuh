@@ -145,7 +145,7 @@ struct LogitsRow {
     }
 
     // Whether lanes load 16 bytes of a tile at once: the row is aligned, and the tile complete.
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
+    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile < vocab / TILE; }
 
     // The offset in a tile of a lane's j-th logit.
     static DEVICE_MEMBER u32 offset(u32 lane, u32 j) { return offset_in_tile<T>(lane, j); }

@@ -12,7 +12,7 @@
 // The temperature of a row. A kernel can refuse no temperature: TemperatureScale takes what is not at least 2^-100 as
 // 0, and numbers above 2^100 as 2^100.
 DEVICE float temperature_of(const SoftmaxArgs& softmax, u32 row) {
-    return softmax.temperatures ? softmax.temperatures[row * softmax.temperature_stride] : softmax.temperature;
+    return softmax.temperatures ? softmax.temperatures[(u64)row * softmax.temperature_stride] : softmax.temperature;
 }
 
 // The scale by which differences of a row's logits become exponents of two.
@@ -71,6 +71,9 @@ struct RowMax {
 
 // Packs a tile's maximum into a word: the largest word of a row names the first token's logit and tile. The low 16 bits
 // are 0, for status bits.
+static_assert(MAX_TILES + 4 * 1024 <= 1 << 16,
+              "a half word numbers the tiles, and those that threads have beyond the row");
+
 DEVICE u64 pack_row_max(float maximum, u32 tile) {
     return (u64)ordered_bits(maximum) << 32 | (u64)(0xFFFF - tile) << 16;
 }

@@ -6,6 +6,9 @@
 use crate::abi::header::shared;
 use crate::abi::step::Step;
 
+// 32 bits number the words of a request's rows.
+const _: () = assert!((MAX_DRAFTS as u64 + 1) * (8 + 4 * gumball_spec::MAX_VOCAB as u64) < 1 << 32);
+
 shared! {
     /// the argument of the kernels of drafts.cu, and what these kernels and the host must agree on.
     ///

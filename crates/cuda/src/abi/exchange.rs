@@ -6,6 +6,8 @@
 use crate::abi::header::shared;
 use crate::abi::step::Step;
 
+const _: () = assert!(MAX_SURVEYED_RANKS <= 32 && MAX_RANKS <= 16 && MAX_RANKS <= SEND_ROWS_THREADS as usize);
+
 shared! {
     /// the arguments of the kernels of exchange.cu, and what these kernels and the host must agree on.
     ///

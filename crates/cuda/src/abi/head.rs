@@ -79,7 +79,7 @@ shared! {
         LISTED_TOGETHER: usize = MATRIX_WARP_COLUMNS;
 
         /// Stands for no id, where a cluster has fewer ids than others.
-        HEAD_NO_ID: u32 = 0xFFFF_FFFF;
+        HEAD_NO_ID: u32 = gumball_spec::head::clusters::NO_ID;
 
         /// The neighbouring ids that a warp of head_bounds bounds; their bounds have common maxima.
         BOUND_IDS: u32 = 16;
@@ -223,8 +223,8 @@ shared! {
         /// memory.
         queue_ids: u32;
         queue_stages: u32;
-        /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the
-        /// last one those that are left.
+        /// The clusters. `[clusters, cluster_capacity]`: the ids of each, and HEAD_NO_ID after them where it
+        /// has fewer.
         cluster_ids: (const u32*);
         /// The ids that are in every probed set.
         special_ids: (const u32*);

@@ -23,9 +23,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gumball_cpu::private_files::{self, Readers};
+
 use crate::driver::arch::Arch;
 use crate::driver::entry::{Key, compress, expand};
-use crate::driver::private_files::{self, Readers};
+use crate::driver::named;
 use crate::error::{Error, Result};
 use crate::programs::kernels::Program;
 
@@ -50,13 +52,14 @@ impl Cache {
     /// The cache is the folder `kernels` in the folder that `GUMBALL_CACHE` names. If that is unset or empty,
     /// `gumball/kernels` in `XDG_CACHE_HOME`, or in `.cache` of `HOME`. Paths must be absolute, because a
     /// relative one would depend on the working directory. A relative `XDG_CACHE_HOME` is ignored, as its
-    /// specification says. With a relative `GUMBALL_CACHE` the cache keeps nothing.
+    /// specification says. With a relative `GUMBALL_CACHE` the cache keeps nothing, and a device is not
+    /// opened with a relative `GUMBALL_KERNELS`.
     #[must_use]
     pub fn user() -> Self {
-        let named = std::env::var_os("GUMBALL_KERNELS").filter(|value| !value.is_empty());
+        let named = named::path("GUMBALL_KERNELS");
         Self {
             folder: user_folder(|name| std::env::var_os(name)),
-            carried: named.map(|folder| Carried { folder: folder.into(), named: true }).into_iter().collect(),
+            carried: named.map(|folder| Carried { folder, named: true }).into_iter().collect(),
         }
     }
 
@@ -173,12 +176,19 @@ impl Cache {
 }
 
 impl Carried {
+    /// Returns why nothing is read from a folder that the user named, if so.
+    fn trouble(&self) -> Option<String> {
+        match self.named {
+            true if !self.folder.is_absolute() => Some("it must be an absolute path".to_owned()),
+            true => private_files::trouble(&self.folder),
+            false => None,
+        }
+    }
+
     /// Returns why a device of an architecture gets no machine code from the folder; `None` if it has files
     /// of all programs. Reads none of them.
     fn lack(&self, arch: Arch) -> Option<String> {
-        if self.named
-            && let Some(trouble) = private_files::trouble(&self.folder)
-        {
+        if let Some(trouble) = self.trouble() {
             return Some(trouble);
         }
         let files = match fs::read_dir(&self.folder) {
@@ -202,7 +212,7 @@ impl Carried {
 
     /// Returns a program's machine code for a device: for its own architecture, or the best that it runs.
     fn find(&self, program: Program, arch: Arch) -> Option<Vec<u8>> {
-        if self.named && private_files::trouble(&self.folder).is_some() {
+        if self.trouble().is_some() {
             return None;
         }
         let read = if self.named { private_files::read } else { private_files::read_trusted };
@@ -510,6 +520,7 @@ mod tests {
         let file = folder.join(Key::of(any_program(), SM_90).file());
         fs::rename(&file, folder.join("history_edits-sm_90-0123456789abcdef.bin")).unwrap();
         assert!(refusal(&naming(&folder), SM_90).contains("other sources"));
+        assert!(refusal(&naming("kernels".as_ref()), SM_90).contains("must be an absolute path"));
     }
 
     #[test]

@@ -6,14 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaStream, result};
 
+use crate::driver::context_state::ContextState;
 use crate::driver::runtime::CapturedLaunches;
 use crate::driver::streams::Streams;
 use crate::error::{Error, Result, failed};
+use crate::programs::kernels::Kernel;
 
 /// A graph of the driver, which is launched on the stream that its GPU uses at that time.
 pub(crate) struct Captured {
     pub graph: CudaGraph,
     pub streams: Arc<Mutex<Streams>>,
+    /// The kernels that the graph launches.
+    pub kernels: Vec<Kernel>,
+    pub state: Arc<ContextState>,
 }
 
 // SAFETY: any thread may launch or free a driver's graph, one thread at a time, which owning it ensures: it
@@ -35,11 +40,14 @@ impl CapturedLaunches for Captured {
     unsafe fn replay(&self) -> Result<()> {
         let current = Arc::clone(self.streams.lock().unwrap_or_else(PoisonError::into_inner).current());
         let stream = &current.cuda;
-        stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
-        // SAFETY: the graph and the stream are alive and of one context, which is current. The caller
-        // guarantees what each launch points to.
-        let launched = unsafe { result::graph::launch(self.graph.cu_graph_exec(), stream.cu_stream()) };
-        launched.map_err(failed("cuGraphLaunch"))
+        self.kernels.iter().for_each(|kernel| self.state.launches(*kernel));
+        self.state.call(|| {
+            stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+            // SAFETY: the graph and the stream are alive and of one context, which is current. The caller
+            // guarantees what each launch points to.
+            let launched = unsafe { result::graph::launch(self.graph.cu_graph_exec(), stream.cu_stream()) };
+            launched.map_err(failed("cuGraphLaunch"))
+        })
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! It computes what a GPU computes, slowly, so that tests compare the kernels with the oracle where there is
 //! no GPU. It finds wrong results, barriers that some threads miss, tiles read beyond a row, memory touched
-//! beyond its end, and, by chance, races between the blocks of a cluster. It does not find races inside a
-//! block.
+//! beyond its end or that of an array, and, by chance, races between the blocks of a cluster. It does not
+//! find races inside a block.
 //!
 //! Blocks run one after the other, except those of a cluster, which run on one host thread each.
 
@@ -41,13 +41,16 @@ const SOURCES: &[Source] = &[
 ];
 
 /// `-ffp-contract=off` keeps products and sums apart, as the rules write them. `-mfma` makes the rules' own
-/// fma one instruction.
-const OPTIONS: [&str; 8] = [
+/// fma one instruction. An index beyond an array ends the process by an illegal instruction, also where the
+/// array's neighbour in a struct would be read.
+const OPTIONS: [&str; 10] = [
     "-std=c++17",
     "-O1",
     "-mfma",
     "-ffp-contract=off",
     "-fno-strict-aliasing",
+    "-fsanitize=bounds",
+    "-fsanitize-undefined-trap-on-error",
     "-fPIC",
     "-shared",
     "-pthread",

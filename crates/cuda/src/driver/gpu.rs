@@ -16,6 +16,7 @@ use crate::abi::dtype::Dtype;
 use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::capture::{Captured, capture};
+use crate::driver::context_state::ContextState;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, configuration, in_clusters};
 use crate::driver::nccl::{Communicator, Nccl};
@@ -48,6 +49,7 @@ pub struct Gpu {
 /// An open device, which several [`Gpu`]s with streams of their own share.
 pub(crate) struct OpenDevice {
     pub context: Arc<CudaContext>,
+    pub state: Arc<ContextState>,
     kernels: LoadedKernels,
     /// Fills new memory with zeros, and is never under capture.
     fill: Arc<CudaStream>,
@@ -105,6 +107,7 @@ impl Gpu {
             },
             name,
             context,
+            state: Arc::default(),
         };
         Self::on_own_stream(Arc::new(device), true)
     }
@@ -200,6 +203,20 @@ impl Gpu {
     fn bind(&self) -> Result<()> {
         self.device.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
     }
+
+    /// Makes a call with the device's context current, unless that is lost.
+    fn in_context<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.device.state.call(|| {
+            self.bind()?;
+            call()
+        })
+    }
+
+    /// Makes a call that waits for the stream in use.
+    pub(crate) fn wait<T>(&self, call: impl FnOnce(&Stream) -> Result<T>) -> Result<T> {
+        let waited = self.in_context(|| call(&self.current()));
+        waited.inspect(|_| self.device.state.succeeded())
+    }
 }
 
 impl fmt::Debug for Gpu {
@@ -250,18 +267,19 @@ impl Runtime for Gpu {
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64> {
-        self.bind()?;
-        // The host program may be capturing a stream.
-        let _relaxed = RelaxedCapture::begin();
-        // SAFETY: the context is current, and the memory is filled before anybody reads it.
-        let address = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
-        let fill = &self.device.fill;
-        // SAFETY: the memory was just allocated with `bytes` bytes; the stream is alive.
-        let filled = unsafe { result::memset_d8_async(address, 0, bytes, fill.cu_stream()) };
-        filled.map_err(failed("cuMemsetD8Async"))?;
-        // The stream in use does not wait for `fill`, and under capture it could not.
-        fill.synchronize().map_err(failed("cuStreamSynchronize"))?;
-        Ok(address)
+        self.in_context(|| {
+            // The host program may be capturing a stream.
+            let _relaxed = RelaxedCapture::begin();
+            // SAFETY: the context is current, and the memory is filled before anybody reads it.
+            let address = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
+            let fill = &self.device.fill;
+            // SAFETY: the memory was just allocated with `bytes` bytes; the stream is alive.
+            let filled = unsafe { result::memset_d8_async(address, 0, bytes, fill.cu_stream()) };
+            filled.map_err(failed("cuMemsetD8Async"))?;
+            // The stream in use does not wait for `fill`, and under capture it could not.
+            fill.synchronize().map_err(failed("cuStreamSynchronize"))?;
+            Ok(address)
+        })
     }
 
     unsafe fn free(&self, address: u64, _bytes: usize) {
@@ -274,28 +292,29 @@ impl Runtime for Gpu {
     }
 
     unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        self.bind()?;
-        let stream = self.current();
-        let mut upload = stream.upload.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
-        // current.
-        unsafe { upload.write(address, bytes) }
+        self.in_context(|| {
+            let stream = self.current();
+            let mut upload = stream.upload.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
+            // current.
+            unsafe { upload.write(address, bytes) }
+        })
     }
 
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        self.bind()?;
-        let stream = self.current();
-        if bytes.len() <= DownloadBuffer::BYTES {
-            let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
-            // current.
-            return unsafe { download.read(address, bytes, &mut || Ok(())) };
-        }
-        // SAFETY: the caller guarantees that the range lies in memory of this device; `bytes` lives until the
-        // copy is complete, because the synchronisation below waits for it.
-        let copied = unsafe { result::memcpy_dtoh_async(bytes, address, stream.cuda.cu_stream()) };
-        copied.map_err(failed("cuMemcpyDtoHAsync"))?;
-        stream.cuda.synchronize().map_err(failed("cuStreamSynchronize"))
+        self.wait(|stream| {
+            if bytes.len() <= DownloadBuffer::BYTES {
+                let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: the caller guarantees that the range lies in memory of this device, whose context
+                // is current.
+                return unsafe { download.read(address, bytes, &mut || Ok(())) };
+            }
+            // SAFETY: the caller guarantees that the range lies in memory of this device; `bytes` lives until
+            // the copy is complete, because the synchronisation below waits for it.
+            let copied = unsafe { result::memcpy_dtoh_async(bytes, address, stream.cuda.cu_stream()) };
+            copied.map_err(failed("cuMemcpyDtoHAsync"))?;
+            stream.cuda.synchronize().map_err(failed("cuStreamSynchronize"))
+        })
     }
 
     unsafe fn read_meanwhile(
@@ -304,44 +323,45 @@ impl Runtime for Gpu {
         bytes: &mut [u8],
         meanwhile: &mut dyn FnMut(),
     ) -> Result<()> {
-        self.bind()?;
-        let stream = self.current();
-        let mut wait = || await_stream(&stream.cuda, meanwhile);
-        if bytes.len() > DownloadBuffer::BYTES {
-            // A copy to memory that is not page-locked waits for the stream itself.
-            wait()?;
-            // SAFETY: the caller guarantees the conditions of `read`.
-            return unsafe { self.read(address, bytes) };
-        }
-        let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
-        // current.
-        unsafe { download.read(address, bytes, &mut wait) }
+        self.wait(|stream| {
+            let mut wait = || await_stream(&stream.cuda, meanwhile);
+            if bytes.len() > DownloadBuffer::BYTES {
+                // A copy to memory that is not page-locked waits for the stream itself.
+                wait()?;
+                // SAFETY: the caller guarantees the conditions of `read`.
+                return unsafe { self.read(address, bytes) };
+            }
+            let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
+            // current.
+            unsafe { download.read(address, bytes, &mut wait) }
+        })
     }
 
     unsafe fn write_at_once(&self, address: u64, word: u32) -> Result<()> {
-        self.bind()?;
-        // The host program may be capturing a stream.
-        let _relaxed = RelaxedCapture::begin();
-        let fill = &self.device.fill;
-        let words = [word];
-        // A copy needs no multiprocessor, all of which kernels that wait may occupy. SAFETY: the caller
-        // guarantees that the word lies in memory of this device, and that kernels expect it to change. The
-        // source lives until the synchronisation below.
-        let copied = unsafe { result::memcpy_htod_async(address, &words, fill.cu_stream()) };
-        copied.map_err(failed("cuMemcpyHtoDAsync"))?;
-        fill.synchronize().map_err(failed("cuStreamSynchronize"))
+        self.in_context(|| {
+            // The host program may be capturing a stream.
+            let _relaxed = RelaxedCapture::begin();
+            let fill = &self.device.fill;
+            let words = [word];
+            // A copy needs no multiprocessor, all of which kernels that wait may occupy. SAFETY: the caller
+            // guarantees that the word lies in memory of this device, and that kernels expect it to change.
+            // The source lives until the synchronisation below.
+            let copied = unsafe { result::memcpy_htod_async(address, &words, fill.cu_stream()) };
+            copied.map_err(failed("cuMemcpyHtoDAsync"))?;
+            fill.synchronize().map_err(failed("cuStreamSynchronize"))
+        })
     }
 
     fn export(&self, address: u64, bytes: usize) -> Result<MemoryHandle> {
-        self.bind()?;
-        Ok(MemoryHandle::of_gpu(address, bytes, self.device.context.ordinal()))
+        self.in_context(|| Ok(MemoryHandle::of_gpu(address, bytes, self.device.context.ordinal())))
     }
 
     fn map(&self, handle: &MemoryHandle, bytes: usize) -> Result<u64> {
-        self.bind()?;
-        let _relaxed = RelaxedCapture::begin();
-        handle.map_to_gpu(bytes, &self.device.context)
+        self.in_context(|| {
+            let _relaxed = RelaxedCapture::begin();
+            handle.map_to_gpu(bytes, &self.device.context)
+        })
     }
 
     unsafe fn unmap(&self, handle: &MemoryHandle, address: u64) {
@@ -366,7 +386,8 @@ impl Runtime for Gpu {
     ) -> Result<Arc<dyn Messenger>> {
         let context = &self.device.context;
         let communicator = Nccl::load()?.join(context, by, place, goes_on)?;
-        Ok(Arc::new(ByNccl { communicator, streams: Arc::clone(&self.streams) }))
+        let (streams, state) = (Arc::clone(&self.streams), Arc::clone(&self.device.state));
+        Ok(Arc::new(ByNccl { communicator, streams, state }))
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8], is_dependent: bool) -> Result<()> {
@@ -376,48 +397,52 @@ impl Runtime for Gpu {
         {
             return Ok(());
         }
-        self.bind()?;
-        let stream = self.current();
-        let LoadedKernel { function, exclusive_smem_bytes } = self.device.kernels.loaded(kernel)?;
-        let early_launch = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        };
-        let mut attributes = [early_launch, in_clusters(grid.cluster)];
-        // Attribute 0 is for early launches, attribute 1 for clusters: the range leaves out an attribute that
-        // the launch does not need.
-        let first = usize::from(!is_dependent || self.device.arch < HOPPER);
-        let attributes = &mut attributes[first..1 + usize::from(grid.cluster > 0)];
-        let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
-        let smem = if grid.one_block_per_sm { *exclusive_smem_bytes } else { grid.dynamic_smem_bytes };
-        let shape = (grid.blocks, grid.threads, smem);
-        let config = configuration(shape, stream.cuda.cu_stream(), attributes);
-        // SAFETY: the function's module lives as long as this device, and the function takes one argument.
-        // The call copies the argument, and the configuration with its attributes. The caller guarantees the
-        // argument's type and all that it points to.
-        let launched = unsafe {
-            sys::cuLaunchKernelEx(
-                &raw const config,
-                function.cu_function(),
-                arguments.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        launched.result().map_err(failed("cuLaunchKernelEx"))
+        self.device.state.launches(kernel);
+        self.in_context(|| {
+            let stream = self.current();
+            let LoadedKernel { function, exclusive_smem_bytes } = self.device.kernels.loaded(kernel)?;
+            let early_launch = sys::CUlaunchAttribute {
+                id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            };
+            let mut attributes = [early_launch, in_clusters(grid.cluster)];
+            // Attribute 0 is for early launches, attribute 1 for clusters: the range leaves out an attribute
+            // that the launch does not need.
+            let first = usize::from(!is_dependent || self.device.arch < HOPPER);
+            let attributes = &mut attributes[first..1 + usize::from(grid.cluster > 0)];
+            let mut arguments = [argument.as_ptr().cast::<c_void>().cast_mut()];
+            let smem = if grid.one_block_per_sm { *exclusive_smem_bytes } else { grid.dynamic_smem_bytes };
+            let shape = (grid.blocks, grid.threads, smem);
+            let config = configuration(shape, stream.cuda.cu_stream(), attributes);
+            // SAFETY: the function's module lives as long as this device, and the function takes one
+            // argument. The call copies the argument, and the configuration with its attributes. The caller
+            // guarantees the argument's type and all that it points to.
+            let launched = unsafe {
+                sys::cuLaunchKernelEx(
+                    &raw const config,
+                    function.cu_function(),
+                    arguments.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            };
+            launched.result().map_err(failed("cuLaunchKernelEx"))
+        })
     }
 
     fn is_capturing(&self) -> Result<bool> {
-        is_capturing(&self.current().cuda)
+        self.in_context(|| is_capturing(&self.current().cuda))
     }
 
     fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
         let current = self.current();
         let captured = if current.is_default() { &self.own } else { &current };
         self.streams().set_current(captured);
-        let graph = capture(&captured.cuda, launch);
+        let OpenDevice { state, .. } = &*self.device;
+        let (graph, kernels) = state.captured(|| self.in_context(|| capture(&captured.cuda, launch)));
         self.streams().set_current(&current);
-        Ok(Box::new(Captured { graph: graph?, streams: Arc::clone(&self.streams) }))
+        let (streams, state) = (Arc::clone(&self.streams), Arc::clone(state));
+        Ok(Box::new(Captured { graph: graph?, streams, kernels, state }))
     }
 }
 
@@ -426,6 +451,7 @@ impl Runtime for Gpu {
 struct ByNccl {
     communicator: Communicator,
     streams: Arc<Mutex<Streams>>,
+    state: Arc<ContextState>,
 }
 
 impl Messenger for ByNccl {
@@ -435,9 +461,11 @@ impl Messenger for ByNccl {
         }
         let current = Arc::clone(self.streams.lock().unwrap_or_else(PoisonError::into_inner).current());
         let stream = &current.cuda;
-        stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
-        // SAFETY: the caller guarantees the messages; the context is current.
-        unsafe { self.communicator.exchange(stream, send, receive) }
+        self.state.call(|| {
+            stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+            // SAFETY: the caller guarantees the messages; the context is current.
+            unsafe { self.communicator.exchange(stream, send, receive) }
+        })
     }
 
     fn failure(&self) -> Option<String> {

@@ -24,7 +24,7 @@ impl Gpu {
     /// device's primary context. It outlives this value and all objects made with it.
     pub unsafe fn use_stream(&self, stream: usize) -> Result<()> {
         // SAFETY: the caller guarantees that the stream is of this context and lives long enough.
-        self.streams().switch(stream, || unsafe { self.borrowed(stream) })
+        self.device.state.call(|| self.streams().switch(stream, || unsafe { self.borrowed(stream) }))
     }
 
     /// Makes later work of this GPU wait for the work that is already on a stream of the host program.
@@ -39,7 +39,10 @@ impl Gpu {
         let earlier = unsafe { self.borrowed(stream) };
         let streams = self.streams();
         let current = &streams.current().cuda;
-        if handle(current) == stream { Ok(()) } else { streams.wait(current, &earlier) }
+        if handle(current) == stream {
+            return Ok(());
+        }
+        self.device.state.call(|| streams.wait(current, &earlier))
     }
 
     /// Makes later work on a stream of the host program wait for the work that this GPU has enqueued, unless
@@ -54,10 +57,12 @@ impl Gpu {
         // SAFETY: the caller guarantees that the stream is a live one of this context.
         let later = unsafe { self.borrowed(stream) };
         let streams = self.streams();
-        if handle(streams.last_work_stream()) == stream || is_capturing(&later)? {
-            return Ok(());
-        }
-        streams.wait(&later, streams.last_work_stream())
+        self.device.state.call(|| {
+            if handle(streams.last_work_stream()) == stream || is_capturing(&later)? {
+                return Ok(());
+            }
+            streams.wait(&later, streams.last_work_stream())
+        })
     }
 
     /// Returns the handle of the stream in use.
@@ -72,7 +77,7 @@ impl Gpu {
     /// - [`Error::Call`](crate::Error::Call) if the driver fails, or work that was enqueued before has
     ///   failed.
     pub fn synchronize(&self) -> Result<()> {
-        self.current().cuda.synchronize().map_err(failed("cuStreamSynchronize"))
+        self.wait(|stream| stream.cuda.synchronize().map_err(failed("cuStreamSynchronize")))
     }
 
     /// Returns a stream of the host program by its handle. Dropping the value does not destroy the stream.

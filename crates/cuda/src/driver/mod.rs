@@ -7,6 +7,7 @@ pub(crate) mod ahead;
 pub(crate) mod arch;
 pub(crate) mod cache;
 mod capture;
+mod context_state;
 pub(crate) mod device_limits;
 #[cfg(feature = "emulator")]
 pub(crate) mod emulator;
@@ -16,11 +17,11 @@ mod host_streams;
 mod loaded_kernels;
 #[cfg(feature = "emulator")]
 mod mailbox;
+mod named;
 mod nccl;
 pub(crate) mod nvrtc;
 pub(crate) mod peer_links;
 pub(crate) mod peer_memory;
-mod private_files;
 pub(crate) mod probe;
 pub(crate) mod runtime;
 mod streams;

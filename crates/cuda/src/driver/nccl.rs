@@ -19,6 +19,7 @@ use cudarc::driver::sys::CUstreamCaptureStatus;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use libloading::Library;
 
+use crate::driver::named;
 use crate::driver::runtime::{
     GROUP_ID_BYTES, GroupId, Meeting, Message, ProgramCommunicator, received_while,
 };
@@ -198,7 +199,8 @@ fn is_reached(event: &CudaEvent) -> Result<bool> {
 }
 
 fn load() -> Result<Functions> {
-    let named = std::env::var_os("GUMBALL_NCCL").filter(|path| !path.is_empty());
+    let named = named::library("GUMBALL_NCCL");
+    let named = named.map_err(|remedy| Error::Missing { library: "NCCL", remedy })?;
     let missing = |error: libloading::Error| {
         let remedy = match &named {
             Some(path) => format!("GUMBALL_NCCL leads to {}, which does not load: {error}", path.display()),

@@ -1,13 +1,14 @@
 //! NVRTC: compiles a program's source to machine code for one architecture, without a GPU and without files.
 
 use std::ffi::{CString, c_char};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::nvrtc::{result, sys};
 
 use crate::driver::arch::{Arch, HOPPER};
+use crate::driver::named;
 use crate::error::{Error, Result};
 use crate::programs::kernels::Program;
 use crate::programs::sources::headers;
@@ -115,12 +116,14 @@ impl Nvrtc {
     }
 }
 
-/// Loads the library that `GUMBALL_NVRTC` names, if it is set: later the loader finds it, loaded, under its
-/// own name. Before it loads the built-ins library of the same folder, which NVRTC opens by name when it
+/// Loads the library that `GUMBALL_NVRTC` names, if it names one: later the loader finds it, loaded, under
+/// its own name. Before it loads the built-ins library of the same folder, which NVRTC opens by name when it
 /// first compiles.
 fn load_named() -> Result<Vec<libloading::Library>> {
-    let Some(path) = std::env::var_os("GUMBALL_NVRTC").map(PathBuf::from) else { return Ok(Vec::new()) };
-    let beside = std::fs::read_dir(path.parent().unwrap_or(Path::new("."))).into_iter().flatten().flatten();
+    let missing = |remedy| Error::Missing { library: "NVRTC", remedy };
+    let Some(path) = named::library("GUMBALL_NVRTC").map_err(missing)? else { return Ok(Vec::new()) };
+    let folder = path.parent().filter(|folder| folder.is_absolute());
+    let beside = folder.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     let builtins = beside.map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("libnvrtc-builtins.so")
@@ -128,10 +131,8 @@ fn load_named() -> Result<Vec<libloading::Library>> {
     let open = |path: PathBuf| {
         // SAFETY: the user names a library of CUDA, whose initialisers have no preconditions.
         let library = unsafe { libloading::Library::new(&path) };
-        library.map_err(|error| Error::Missing {
-            library: "NVRTC",
-            remedy: format!("GUMBALL_NVRTC leads to {}, which does not load: {error}", path.display()),
-        })
+        let leads = format!("GUMBALL_NVRTC leads to {}", path.display());
+        library.map_err(|error| missing(format!("{leads}, which does not load: {error}")))
     };
     builtins.chain([path.clone()]).map(open).collect()
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{CUevent_flags, CUstreamCaptureStatus};
-use cudarc::driver::{CudaEvent, CudaStream, DriverError};
+use cudarc::driver::{CudaEvent, CudaStream};
 
 use crate::driver::thread_state::RelaxedCapture;
 use crate::driver::transfer::{DownloadBuffer, UploadBuffer};
@@ -56,13 +56,13 @@ pub(crate) fn elapsed_ms<E: From<Error>>(
     stream: &CudaStream,
     enqueue: impl FnOnce() -> std::result::Result<(), E>,
 ) -> std::result::Result<f32, E> {
-    let failed = |error| Error::call("timing by events", error);
-    let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(failed);
+    let failed = failed("timing by events");
+    let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(&failed);
     let began = event()?;
     enqueue()?;
     let ended = event()?;
-    ended.synchronize().map_err(failed)?;
-    Ok(began.elapsed_ms(&ended).map_err(failed)?)
+    ended.synchronize().map_err(&failed)?;
+    Ok(began.elapsed_ms(&ended).map_err(&failed)?)
 }
 
 /// The streams of a GPU, and the event by which they wait for each other.
@@ -111,9 +111,9 @@ impl Streams {
 }
 
 fn wait(event: &CudaEvent, later: &CudaStream, earlier: &CudaStream) -> Result<()> {
-    let failed = |error: DriverError| Error::call("ordering streams", error);
-    event.record(earlier).map_err(failed)?;
-    later.wait(event).map_err(failed)
+    let failed = failed("ordering streams");
+    event.record(earlier).map_err(&failed)?;
+    later.wait(event).map_err(&failed)
 }
 
 /// Which of several streams is in use, and which one carries the last work.

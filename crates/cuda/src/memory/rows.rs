@@ -234,15 +234,15 @@ pub(crate) fn check_rows(
     check_extent(stride_name, address, element, (rows, width, stride))
 }
 
-/// Checks that rows of elements end inside the address space, and that 32-bit indices can number them.
+/// Checks that rows of elements end inside the address space, and that kernels can number them in 31 bits.
 pub(crate) fn check_extent(
     stride_name: &'static str,
     address: u64,
     element: usize,
     (rows, width, stride): (usize, usize, usize),
 ) -> Result<()> {
-    if u32::try_from(rows).is_err() {
-        return Err(Error::length("rows", rows, "less than 2^32 rows"));
+    if i32::try_from(rows).is_err() {
+        return Err(Error::length("rows", rows, "less than 2^31 rows"));
     }
     let last = rows.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(width));
     let bytes = last.and_then(|end| isize::try_from(end.checked_mul(element)?).ok());

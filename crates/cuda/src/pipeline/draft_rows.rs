@@ -273,6 +273,8 @@ pub(crate) struct DraftRows {
     /// The counts of the assignment: how many drafts each request has; or, with `is_proposed`, how many stand
     /// in front of each row.
     pub counts: Vec<u32>,
+    /// How many rows any assignment had.
+    most_rows: usize,
     /// Whether the rows are those of a draft model, so that each has a request of its own.
     is_proposed: bool,
 }
@@ -294,6 +296,7 @@ impl DraftRows {
             lists: Buffer::zeroed(runtime, 0)?,
             judged: None,
             counts: Vec::new(),
+            most_rows: 0,
             is_proposed: false,
             runtime: Arc::clone(runtime),
         })
@@ -354,9 +357,15 @@ impl DraftRows {
         Ok(())
     }
 
+    /// Writes the parameters and list addresses of requests again that have changed since the assignment.
+    pub fn follow(&mut self, table: &Requests, slots: &[Slot], rule: DraftRule) -> Result<()> {
+        self.write_greedy_params(table, slots, rule)?;
+        self.place_lists(table, slots)
+    }
+
     /// Gives each row memory for its copies of the lists of its request, which may have grown since the
     /// assignment.
-    pub fn place_lists(&mut self, table: &Requests, slots: &[Slot]) -> Result<()> {
+    fn place_lists(&mut self, table: &Requests, slots: &[Slot]) -> Result<()> {
         let mut rows = Vec::new();
         let mut bytes = 0;
         for (request, (slot, count)) in slots.iter().zip(&self.counts).enumerate() {
@@ -372,6 +381,9 @@ impl DraftRows {
         grow(&self.runtime, &mut self.lists, bytes)?;
         let start = self.lists.address();
         rows.iter_mut().filter(|row| row.lists > 0).for_each(|row| row.lists += start - 1);
+        // Rows that only earlier assignments had have no lists, which may have moved.
+        self.most_rows = self.most_rows.max(rows.len());
+        rows.resize(self.most_rows, DraftRow::default());
         Ok(self.rows.write(0, &rows)?)
     }
 

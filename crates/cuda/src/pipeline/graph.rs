@@ -220,6 +220,9 @@ impl Workspace {
         if is_capturing && !is_recorded {
             return Err(unrecorded());
         }
+        if let Work::Shorten(_) = work {
+            self.requests.note_shortened(self.rows().assigned());
+        }
         work.launch(self, StepFeatures::NONE)?;
         Ok(!is_capturing)
     }
@@ -265,6 +268,13 @@ impl Workspace {
             Ok::<_, Error>(all.union(rows.needs()))
         })?;
         self.requests.history_budget.spend(tokens)?;
+        if recorded
+            .iter()
+            .flat_map(|recorded| &recorded.work)
+            .any(|work| matches!(work, WorkTerms::Shorten(_)))
+        {
+            self.requests.note_shortened(self.rows().assigned());
+        }
         let named = |variant: StepVariant| self.rows().with_own_needs(variant.features());
         steps().for_each(|step| self.count(step, step.variant.map_or(all, named)));
         Ok(all)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gumball_spec::head::clusters::{Clusters as ClustersOfSpec, check_probes, short_centroids};
+use gumball_spec::head::clusters::{Clusters as ClustersOfSpec, NO_ID, check_probes, short_centroids};
 use gumball_spec::{Error, Result, memory};
 use half::{bf16, f16};
 
@@ -16,7 +16,7 @@ use crate::memory::buffer::{Buffer, ROWS};
 /// Clusters on a device.
 #[derive(Debug)]
 pub(super) struct Clusters {
-    ids: Buffer,
+    maps: Buffer,
     vocab: usize,
     capacity: usize,
     /// As bf16 if that loses nothing, else as f32; of a fast head in the type of the weights.
@@ -57,7 +57,9 @@ impl Clusters {
     ) -> Result<Self> {
         clusters.check(vocab, width)?;
         let count = clusters.count();
-        let ClustersOfSpec { ids, capacity, centroids, probes, special_ids } = *clusters;
+        let ClustersOfSpec { maps, capacity, centroids, probes, special_ids } = *clusters;
+        let mut padded = memory::filled("memory for clusters", NO_ID, count * capacity)?;
+        padded[..maps.len()].copy_from_slice(maps);
         let mut special_ids = special_ids.to_vec();
         special_ids.sort_unstable();
         special_ids.dedup();
@@ -66,7 +68,7 @@ impl Clusters {
             None => (Buffer::of(runtime, centroids)?, Dtype::F32),
         };
         let mut made = Self {
-            ids: Buffer::of(runtime, ids)?,
+            maps: Buffer::of(runtime, &padded)?,
             vocab,
             capacity,
             centroids,
@@ -116,11 +118,12 @@ impl Clusters {
 
     /// The cluster of each id, with `ALWAYS_PROBED` if it is special.
     fn clusters_of_ids(&self) -> Result<Vec<u32>> {
-        let (mut ids, mut special) = (vec![0u32; self.vocab], vec![0u32; self.special_count]);
-        self.ids.read(0, &mut ids)?;
+        let (mut maps, mut special) =
+            (vec![0u32; self.count * self.capacity], vec![0u32; self.special_count]);
+        self.maps.read(0, &mut maps)?;
         self.special_ids.read(0, &mut special)?;
         let mut clusters = vec![0u32; self.vocab];
-        for (place, id) in ids.into_iter().enumerate() {
+        for (place, id) in maps.into_iter().enumerate().filter(|(_, id)| *id != NO_ID) {
             clusters[id as usize] = (place / self.capacity) as u32;
         }
         special.into_iter().for_each(|id| clusters[id as usize] |= ALWAYS_PROBED);
@@ -165,7 +168,7 @@ impl Clusters {
             listed_ids: listed.map_or(0, |sets| sets.ids.address()),
             listed_count: listed.map_or(0, |sets| sets.count.address()),
             flags: head.flags | head_flags::CLUSTERED,
-            cluster_ids: self.ids.address(),
+            cluster_ids: self.maps.address(),
             cluster_capacity: self.capacity as u32,
             clusters: self.count as u32,
             probes: self.probes as u32,

@@ -201,8 +201,8 @@ impl RowBatch {
             return Ok(());
         }
         self.refresh(requests);
-        match &mut self.drafts {
-            Some(rows) if self.shape.drafts.is_some() => rows.place_lists(requests, &self.slots),
+        match (&mut self.drafts, self.shape.drafts) {
+            (Some(rows), Some(of)) => rows.follow(requests, &self.slots, of.rule),
             _ => Ok(()),
         }
     }
@@ -359,6 +359,11 @@ impl RowBatch {
     /// Returns the most drafts on the path to a row of a draft model.
     pub(crate) fn longest_path(&self) -> usize {
         if self.proposals.is_some() { self.most_drafts as usize } else { 0 }
+    }
+
+    /// Returns the slot of each request.
+    pub(crate) fn assigned(&self) -> &[Slot] {
+        &self.slots
     }
 
     /// Returns the address of the slots.

@@ -20,6 +20,8 @@ pub(crate) struct RowLists {
     masks: Buffer,
     mask_present: Buffer,
     mask_words: usize,
+    /// How many slots any assignment had.
+    most_slots: usize,
 }
 
 /// Returns the number of 32-bit words of a row's bitmask in a vocabulary, whole tiles.
@@ -39,6 +41,7 @@ impl RowLists {
             row_indices: alloc(size_of::<u32>())?,
             mask_present: alloc(size_of::<u32>())?,
             mask_words,
+            most_slots: 0,
         })
     }
 
@@ -70,7 +73,11 @@ impl RowLists {
 
     /// Copies the lists of an assignment of `count` rows up.
     pub fn write(&mut self, rows: &Assignment<'_>, count: usize) -> Result<()> {
-        self.slots.write(0, rows.slots)?;
+        // Rows that only earlier assignments had are padding, for a graph of the host's that still has them.
+        let mut slots = rows.slots.to_vec();
+        self.most_slots = self.most_slots.max(slots.len());
+        slots.resize(self.most_slots, -1);
+        self.slots.write(0, &slots)?;
         if rows.forced.is_empty() {
             self.forced.write(0, &vec![-1i32; count])?;
         } else if rows.known {

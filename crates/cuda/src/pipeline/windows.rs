@@ -177,6 +177,10 @@ impl Windows {
         let (rows, vocab, widths) = (limits.rows, limits.vocab, limits.widths);
         // After the outputs of a verification lie its walks.
         let words = Layout { rows, widths }.checked_words().unwrap_or(usize::MAX / 64) + WALK_WORDS * rows;
+        if i32::try_from(words).is_err() {
+            let allowed = "fewer, so that 31 bits number the words of a step's results";
+            return Err(Error::out_of_range("rows", rows, allowed));
+        }
         let results_bytes = (words * size_of::<u32>()).next_multiple_of(ROW_ALIGNMENT);
         // A word of results arrives in 64 bits, in two places.
         let words_per_row = if surveys { world * SHARD_WORDS as usize * size_of::<u64>() } else { 0 };

@@ -2,7 +2,7 @@
 //! that were run for them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gumball_spec::layout::Widths;
 use gumball_spec::verify::MAX_DRAFTS;
@@ -65,6 +65,9 @@ struct SlotEntry {
     keep_history: bool,
     on_device: Request,
     lists: RequestBuffers,
+    /// Whether the device took tokens away since the lists were written: their ids keep entries, so that the
+    /// history has room before the table has.
+    was_shortened: AtomicBool,
 }
 
 impl SlotEntry {
@@ -178,6 +181,7 @@ impl Requests {
         entry.on_device =
             entry.lists.write(&self.runtime, &mut self.builder, &params, self.vocab, edits, history)?;
         entry.request = Some(request.clone());
+        *entry.was_shortened.get_mut() = false;
         let ids = index * self.widths.ids * size_of::<u32>();
         self.logprob_ids.write(ids, &request.logprob_ids)?;
         entry.on_device.logprob_ids = self.logprob_ids.address() + ids as u64;
@@ -308,13 +312,22 @@ impl Requests {
         self.served[variant as usize].load(Ordering::Relaxed)
     }
 
+    /// Records that the device may take tokens away from the requests in these slots.
+    pub(crate) fn note_shortened(&self, slots: &[Slot]) {
+        for entry in slots.iter().filter_map(|slot| self.entry(*slot)) {
+            entry.was_shortened.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not
-    /// count.
+    /// count. Where tokens were taken away, a length tells nothing of the table's room.
     pub(crate) fn note_lengths(&mut self, lengths: impl IntoIterator<Item = (Slot, usize)>) {
         let slots = &self.slots;
         let growths = lengths.into_iter().filter_map(|(slot, length)| {
             let slot = usize::try_from(slot).ok()?;
-            let entry = slots.get(slot).filter(|entry| entry.has_history())?;
+            let bounds =
+                |entry: &&SlotEntry| entry.has_history() && !entry.was_shortened.load(Ordering::Relaxed);
+            let entry = slots.get(slot).filter(bounds)?;
             let capacity = entry.on_device.history_capacity as usize;
             Some((slot, capacity.saturating_sub(length) as u64))
         });

@@ -40,7 +40,7 @@ fn heads(
     };
     let ids: Vec<u32> = (0..vocab as u32).collect();
     let centroids = vec![0.0; vocab.div_ceil(64) * width];
-    let clusters = Clusters { ids: &ids, capacity: 64, centroids: &centroids, probes: 8, special_ids: &[2] };
+    let clusters = Clusters { maps: &ids, capacity: 64, centroids: &centroids, probes: 8, special_ids: &[2] };
     let mut heads = vec![
         ("exact head", exact()),
         ("certified head", exact().with_screen(&screen).unwrap().with_least_saved(0)),

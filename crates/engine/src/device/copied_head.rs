@@ -2,7 +2,7 @@
 
 use gumball_cuda::{Head as CudaHead, Rows};
 use gumball_head::{Clustered, ClusteredOptions};
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Result, Row};
 
 use super::Device;
 use super::head::DeviceHead;
@@ -49,6 +49,28 @@ impl DeviceHead<'static> {
 }
 
 impl<'w> DeviceHead<'w> {
+    /// Checks that the copy of a head of the host could be [fast](DeviceHead::fast), before it is made.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for weights of f32, and [`Error::Conflict`] if the head has a screen.
+    /// - [`Error::Unavailable`] for a head that lies on a device.
+    pub fn check_fast<'h>(head: impl Into<Head<'h>>) -> Result<()> {
+        let (weights, has_screen) = match head.into() {
+            Head::Exact(exact) => (exact.weights(), false),
+            Head::Certified(certified) => (certified.exact().weights(), true),
+            Head::Clustered(clustered) => (clustered.weights(), false),
+            Head::Device(_) => return Err(is_on_device()),
+        };
+        if let Row::F32(_) = weights.all() {
+            return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
+        }
+        if has_screen {
+            let reason = "a screen decides as the exact head would; make a head without one";
+            return Err(Error::Conflict { parameter: "fast", other: "screen", reason });
+        }
+        Ok(())
+    }
+
     /// Makes a head of the same kind as one of the host, over the same weights on the device, in the order of
     /// ids: only the data that the host's head has derived from its weights is copied. The weights must be
     /// those of the host's head.

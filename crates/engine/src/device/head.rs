@@ -77,7 +77,7 @@ impl<'w> DeviceHead<'w> {
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_clusters(self, clusters: &Clusters, options: &ClusteredOptions) -> Result<Self> {
         let clusters = ClustersOfSpec {
-            ids: clusters.ids(),
+            maps: clusters.maps(),
             capacity: clusters.capacity(),
             centroids: clusters.centroids(),
             probes: options.probes(clusters),

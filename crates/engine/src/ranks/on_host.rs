@@ -19,6 +19,7 @@ use crate::work::Work;
 
 impl Copies for HostRanks {
     fn write(&mut self, slot: Slot, sequence: &Sequence, change: Change) -> Result<()> {
+        self.host.write(slot, sequence, change)?;
         self.common.alike.note(slot, sequence, change);
         Ok(())
     }

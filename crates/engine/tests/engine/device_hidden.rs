@@ -36,7 +36,7 @@ fn clusters(is_short: bool) -> Clusters {
     let ids: Vec<u32> = (0..VOCAB as u32).map(|i| i * 7919 % VOCAB as u32).collect();
     let centroids = numbers(VOCAB.div_ceil(7) * WIDTH, 9, 1.0).into_iter().map(bf16::to_f32);
     let centroids = centroids.map(|x| if is_short { x } else { x * 1.000_000_1 }).collect();
-    Clusters::with_short_last(ids, 7, centroids, WIDTH).unwrap()
+    Clusters::new(ids, 7, centroids, (VOCAB, WIDTH)).unwrap()
 }
 
 fn clustered_options() -> ClusteredOptions {
@@ -125,7 +125,7 @@ fn drafts_are_verified_from_hidden_states() {
     let z: Vec<f32> = (0..3 * n).flat_map(by_definition).collect();
     let (clusters, options) = (clusters(true), clustered_options());
     let of_spec = ClustersOfSpec {
-        ids: clusters.ids(),
+        maps: clusters.maps(),
         capacity: clusters.capacity(),
         centroids: clusters.centroids(),
         probes: options.probes(&clusters),

@@ -1,11 +1,11 @@
 //! Tokens are taken away on an emulated device without the host.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Dtype, Error, IntType, Outputs, PADDING, Pool,
-    SamplingParams, Slot, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, IntType, Outputs, PADDING,
+    Pool, Rows, SamplingParams, Slot, Work,
 };
 
-use crate::cases::{VOCAB, config, device, on_device, params, rows};
+use crate::cases::{VOCAB, config, device, on_device, params, pools, rows};
 use crate::verify::MIROSTAT;
 
 /// Returns what was taken away of each of `requests`, by the device's word.
@@ -78,4 +78,28 @@ fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
     let error = pool.enqueue(&[Work::Shorten(DeviceSlice::of(&there, IntType::U64).into())]).unwrap_err();
     assert!(matches!(error, Error::OutOfRange { parameter: "counts", .. }), "{error}");
     assert!(pool.enqueue(&[Work::Shorten((&[1; 3]).into())]).is_err());
+}
+
+#[test]
+fn ids_are_counted_however_many_were_taken_away() {
+    let params = SamplingParams { repetition_penalty: 1.2, temperature: 0.0, ..Default::default() };
+    for mut pool in pools() {
+        let slots = [pool.admit(params.clone(), &[7]).unwrap()];
+        // The first row's token stays, so that its penalty decides all later rows, whose tokens are taken
+        // away.
+        for id in 0..200 {
+            let mut row = vec![0.0; VOCAB];
+            row[4 * id + 1] = 8.0;
+            row[3] = 9.0;
+            pool.assign(&Batch { counts: &[0], ..Batch::of(&slots) }).unwrap();
+            let rows = Rows::logits(&row, 1, VOCAB).unwrap();
+            let taken = [i32::from(id != 0)];
+            let work = [Work::verify(rows, Drafts::default()), Work::Shorten((&taken).into())];
+            pool.enqueue(&work).unwrap();
+            let mut out = Outputs::new();
+            pool.fetch(&mut out).unwrap();
+            let wanted = if id == 0 { 3 } else { 4 * id as i32 + 1 };
+            assert_eq!(out.tokens(), [wanted], "{id}");
+        }
+    }
 }

@@ -94,10 +94,10 @@ fn what_cannot_be_drafted_is_refused() {
     let logits = Rows::logits(&data, 1, VOCAB).unwrap();
     let cases: [Refused<'_>; 8] = [
         ("slots has length 2, but must have one per row, 1", &[a, a], &[], &[]),
-        ("paths.counts has length 2, but must have one per row, 1, or 0", &[a], &[1, 1], &[1, 1]),
-        ("paths.ids has length 1, but must have 2, the sum of the counts", &[a], &[2], &[1]),
-        ("paths.ids is 900, but must be an id in 0..900", &[a], &[2], &[1, 900]),
-        ("paths.ids is -1, but must be an id in 0..900", &[a], &[1], &[-1]),
+        ("counts has length 2, but must have one per row, 1, or 0", &[a], &[1, 1], &[1, 1]),
+        ("paths has length 1, but must have 2, the sum of the counts", &[a], &[2], &[1]),
+        ("paths is 900, but must be an id in 0..900", &[a], &[2], &[1, 900]),
+        ("paths is -1, but must be an id in 0..900", &[a], &[1], &[-1]),
         ("paths is of 64 ids, but must be of 0..64", &[a], &[64], &long),
         ("slot is 7, but must be an admitted slot", &[7], &[], &[]),
         ("mirostat cannot be combined with drafts", &[b], &[], &[]),

@@ -122,6 +122,9 @@ fn rows_that_do_not_match_are_refused() {
     assert_eq!(refused(&[1, 2, 3], &[4, 5], 8, 8), "ids");
     let known = Scored { params: &params, ids: &[1, 2, 3], prompt_len: 1, start: 1, chunk_rows: None };
     assert_eq!(edit_columns(&known, &[4, 5], &mut [0.0; 6], &mut [0.0; 6]), Ok(()));
+    let far = Scored { start: usize::MAX, ..known };
+    let error = edit_columns(&far, &[4], &mut [0.0], &mut [0.0]).unwrap_err();
+    assert!(matches!(error, Error::Length { parameter: "ids", .. }), "{error}");
     let wrong = SamplingParams { repetition_penalty: 0.0, ..params.clone() };
     let known = Scored { params: &wrong, ..known };
     let error = edit_columns(&known, &[4], &mut [0.0], &mut [0.0]).unwrap_err().to_string();

@@ -32,7 +32,7 @@ impl Case {
         ids.sort_by_key(|id| philox4x32_10(4, [*id, 0, 8, 0])[0]);
         let centroids = numbers(VOCAB / CAPACITY * WIDTH, 2, 1.0);
         let centroids = centroids.iter().map(|x| x.to_f32()).collect();
-        Self { weights, clusters: Clusters::new(ids, CAPACITY, centroids).unwrap() }
+        Self { weights, clusters: Clusters::new(ids, CAPACITY, centroids, (VOCAB, WIDTH)).unwrap() }
     }
 
     fn exact(&self) -> Exact<'_> {
@@ -52,7 +52,7 @@ impl Case {
     /// Returns the rows of hidden states by the definition.
     fn by_definition(&self, states: &HostMatrix<'_>) -> Vec<f32> {
         let clusters = OfSpec {
-            ids: self.clusters.ids(),
+            maps: self.clusters.maps(),
             capacity: CAPACITY,
             centroids: self.clusters.centroids(),
             probes: PROBES,

@@ -1,6 +1,9 @@
 //! Routes beside each other, and rows of probabilities.
 
-use gumball_engine::{Batch, Kind, Outputs, Pool, PoolConfig, Route, Row, Rows, Sampler, SamplingParams};
+use gumball_engine::{
+    Batch, Error, Kind, LogprobMode, LogprobModes, LogprobsParams, Outputs, Pool, PoolConfig, Route, Row,
+    Rows, Sampler, SamplingParams, State,
+};
 
 use gumball_spec::{Request, oracle};
 
@@ -62,12 +65,35 @@ fn routes_draw_alike_over_many_draws() {
 }
 
 #[test]
-fn what_speaks_of_logits_is_refused_by_the_probability_route() {
-    let params = SamplingParams { top_n_sigma: 1.0, ..Default::default() };
-    let mut sampler = Sampler::new(params, VOCAB).unwrap().with_route(Route::Probabilities).unwrap();
-    let error = sampler.sample(&row(1)).unwrap_err().to_string();
-    assert_eq!(error, "top_n_sigma cannot be combined with route: it speaks of logits; take the route race");
-    assert!(sampler.history().output().is_empty());
+fn what_the_probability_route_does_not_know_is_refused_before_a_step() {
+    let logprobs =
+        |first, second| Some(LogprobsParams { mode: LogprobModes { first, second }, ..Default::default() });
+    let base = SamplingParams::default;
+    for (refused, params) in [
+        ("top_n_sigma", SamplingParams { top_n_sigma: 1.0, ..base() }),
+        ("p_less", SamplingParams { p_less: true, ..base() }),
+        ("temperature_last", SamplingParams { temperature_last: true, temperature: 0.5, ..base() }),
+        ("logprobs.mode", SamplingParams { logprobs: logprobs(LogprobMode::Raw, None), ..base() }),
+        ("logprobs.mode", SamplingParams { logprobs: logprobs(LogprobMode::Edited, None), ..base() }),
+        (
+            "logprobs.mode",
+            SamplingParams { logprobs: logprobs(LogprobMode::Tempered, Some(LogprobMode::Radius)), ..base() },
+        ),
+    ] {
+        let names_it = |error| matches!(error, Error::Conflict { parameter, other: "route", .. } if parameter == refused);
+        let sampler =
+            Sampler::new(params.clone(), VOCAB).map(|sampler| sampler.with_route(Route::Probabilities));
+        let config = PoolConfig { route: Route::Probabilities, ..PoolConfig::new(VOCAB) };
+        let mut pool = Pool::new(config).unwrap();
+        let seen = [
+            sampler.and_then(|sampler| sampler).map(drop),
+            pool.admit(params.clone(), &[1]).map(drop),
+            pool.resume(params, State::new(&[1, 2], &[], 3)).map(drop),
+        ];
+        assert!(seen.into_iter().all(|seen| seen.is_err_and(names_it)), "{refused}");
+        assert!(pool.is_empty());
+        assert!(pool.admit(base(), &[1]).is_ok());
+    }
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn a_sequence_goes_on_in_another_pool_as_if_it_had_stayed() {
 #[test]
 fn a_state_may_hold_the_end_of_a_history_and_bears_no_impossible_limit() {
     let mut pool = pool(1);
-    let state = State { output: &[5, 6], position: u32::MAX, ..State::default() };
+    let state = State { output: &[5, 6], position: u32::MAX, ..State::new(&[], &[], 0) };
     let slot = pool.resume(params(0, 1), state).unwrap();
     assert_eq!(pool.sequence(slot).unwrap().state(), state);
     step(&mut pool, &row(0), &[slot]);

@@ -168,11 +168,13 @@ fn a_pool_marks_requests_that_name_no_mark() {
             }
             let asked = pool.sequence(slot).unwrap().params().watermark;
             assert_eq!(asked, if default.is_some() { same } else { given });
-            let left = pool.resume(params(given), State { output: &[4], ..State::default() }).unwrap();
+            let left = pool.resume(params(given), State::new(&[], &[4], 0)).unwrap();
             assert_eq!(pool.sequence(left).unwrap().params().watermark, asked);
         }
         let mut pool = make(Some(of_pool), true).unwrap();
-        for error in [pool.admit(params(Mark::Off), &[]), pool.resume(params(Mark::Off), State::default())] {
+        for error in
+            [pool.admit(params(Mark::Off), &[]), pool.resume(params(Mark::Off), State::new(&[], &[], 0))]
+        {
             let allowed = "a mark or left out: the pool marks all texts (enforce_all)";
             assert_eq!(error.unwrap_err().to_string(), format!("watermark is false, but must be {allowed}"));
         }

@@ -195,7 +195,7 @@ fn a_refused_verification_leaves_everything_unchanged() {
         request step without drafts";
     let cases: [(&str, &[Slot], Given, Batch<'_>); 12] = [
         (
-            "drafts.counts has length 1, but must have one per request, 2",
+            "counts has length 1, but must have one per request, 2",
             &[a, b],
             (&[2], &[1, 2], Tree::Chain),
             none,
@@ -212,12 +212,7 @@ fn a_refused_verification_leaves_everything_unchanged() {
             (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[]))),
             none,
         ),
-        (
-            "drafts.counts is 65 in request 0, but must be in 0..=64",
-            &[a, b],
-            (&[65, 0], &[1], Tree::Chain),
-            none,
-        ),
+        ("counts is 65 in request 0, but must be in 0..=64", &[a, b], (&[65, 0], &[1], Tree::Chain), none),
         ("logits has length 4, but must have 3 rows", &[a, b], (&[1, 0], &[1], Tree::Chain), none),
         (
             "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it",

@@ -202,7 +202,7 @@ fn differences_of(state: &State<'_>, batch: &Batch<'_>, drafts: &Drafts<'_>) -> 
 
 #[test]
 fn each_field_in_which_ranks_can_differ_is_tried() {
-    for name in differences_of(&State::default(), &Batch::default(), &Drafts::default()) {
+    for name in differences_of(&State::new(&[], &[], 0), &Batch::default(), &Drafts::default()) {
         assert!(DIFFERENCES.iter().any(|(tried, ..)| *tried == name), "{name}");
     }
 }
@@ -223,9 +223,9 @@ fn differ(calls: &Calls, pool: &mut Pool, (call, differs): (Call, &str)) -> Resu
         "seed" | "position" | "mu" => {
             let own = own as u32;
             let state = match differs {
-                "seed" => State { seed: own.into(), ..State::default() },
-                "position" => State { position: 5 + own, ..State::default() },
-                _ => State { mu: 2.0 + own as f32, ..State::default() },
+                "seed" => State { seed: own.into(), ..State::new(&[], &[], 0) },
+                "position" => State { position: 5 + own, ..State::new(&[], &[], 0) },
+                _ => State { mu: 2.0 + own as f32, ..State::new(&[], &[], 0) },
             };
             pool.release(slots[0]).unwrap();
             slots[0] = pool.resume(SamplingParams::default(), state).unwrap();

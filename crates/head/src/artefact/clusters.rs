@@ -1,5 +1,5 @@
-//! Artefacts of clustered heads: clusters with their centroids; and clusters that somebody else built, in any
-//! safetensors file.
+//! Artefacts of clustered heads: clusters with their centroids; and clusters that somebody else built, as
+//! tensors of any safetensors file.
 
 use std::path::Path;
 
@@ -19,11 +19,12 @@ use crate::clustered::Clustered;
 use crate::clusters::Clusters;
 use crate::exact::Exact;
 
-pub(super) const IDS: &str = "clusters.ids";
-pub(super) const CENTROIDS: &str = "clusters.centroids";
+const IDS: &str = "clusters.ids";
+const CENTROIDS: &str = "clusters.centroids";
 
-/// What stands in the last cluster of an artefact where there is no id.
-const NO_ID: u32 = u32::MAX;
+/// The tensors of clusters that somebody else built.
+const GIVEN_MAPS: &str = "vocab_maps";
+const GIVEN_CENTROIDS: &str = "centroids";
 
 impl Artefact {
     /// Returns the clusters of a clustered head's artefact, after reading all of the file and all weights
@@ -82,13 +83,8 @@ impl Artefact {
         let Kind::Clustered(ClusterInfo { capacity, iterations, .. }) = self.info.kind else {
             unreachable!("checked: of a clustered head")
         };
-        let mut ids: Vec<u32> = numbers(self.data(IDS));
-        // After the last id there is none; any other number there is seen when the clusters are made.
-        while ids.len() > self.info.vocab && ids.last() == Some(&NO_ID) {
-            ids.pop();
-        }
-        let centroids = numbers(self.data(CENTROIDS));
-        let clusters = Clusters::with_short_last(ids, capacity, centroids, self.info.width)?;
+        let (maps, centroids) = (numbers(self.data(IDS)), numbers(self.data(CENTROIDS)));
+        let clusters = Clusters::new(maps, capacity, centroids, (self.info.vocab, self.info.width))?;
         let build = iterations.map(|iterations| ClusterBuild { capacity, iterations });
         Ok(clusters.built_by(build))
     }
@@ -99,7 +95,7 @@ impl Artefact {
         let Some(build) = stored.build_of() else { return Ok(()) };
         let built = Clusters::build(exact, build, &mut |_| true)?;
         for (name, is_same) in
-            [(IDS, stored.ids() == built.ids()), (CENTROIDS, stored.centroids() == built.centroids())]
+            [(IDS, stored.maps() == built.maps()), (CENTROIDS, stored.centroids() == built.centroids())]
         {
             if !is_same {
                 return Err(ArtefactError::Rebuilt { name: name.to_owned() });
@@ -133,15 +129,12 @@ impl Artefact {
 /// # Errors
 /// - The errors of [`Artefact::open`] and [`Artefact::clusters`], except for [`ArtefactError::NotAHead`].
 /// - The errors of [`Clusters::open`], of a file that is no artefact.
-/// - [`ArtefactError::Clusters`] if the clusters are of another vocabulary or width.
 pub fn open_clusters(path: &Path, exact: &Exact<'_>) -> Result<Clusters> {
-    let clusters = match Artefact::open(path) {
-        Ok(artefact) => artefact.clusters(exact)?,
-        Err(ArtefactError::NotAHead) => Clusters::open(path)?,
-        Err(error) => return Err(error),
-    };
-    clusters.check_shape(exact.vocab(), exact.width())?;
-    Ok(clusters)
+    match Artefact::open(path) {
+        Ok(artefact) => artefact.clusters(exact),
+        Err(ArtefactError::NotAHead) => Clusters::open(path, (exact.vocab(), exact.width())),
+        Err(error) => Err(error),
+    }
 }
 
 /// Writes clusters of the weights of a source.
@@ -153,10 +146,13 @@ pub(super) fn write_clusters(
 ) -> Result<()> {
     clusters.check_shape(exact.vocab(), exact.width())?;
     let (count, capacity, width) = (clusters.count(), clusters.capacity(), clusters.width());
-    let mut ids = clusters.ids().to_vec();
-    ids.resize(count * capacity, NO_ID);
     let parts = vec![
-        Part { name: IDS, dtype: Dtype::U32, shape: vec![count, capacity], data: bytemuck::cast_slice(&ids) },
+        Part {
+            name: IDS,
+            dtype: Dtype::U32,
+            shape: vec![count, capacity],
+            data: bytemuck::cast_slice(clusters.maps()),
+        },
         Part {
             name: CENTROIDS,
             dtype: Dtype::F32,
@@ -170,63 +166,63 @@ pub(super) fn write_clusters(
 }
 
 impl Clusters {
-    /// Reads clusters that somebody else built from a safetensors file: the tensors `clusters.ids`,
-    /// `[clusters, capacity]` of I64, I32 or U32, and `clusters.centroids`, `[clusters, width]` of F32, BF16
-    /// or F16. What else the file holds is not read.
+    /// Reads clusters that somebody else built, of a vocabulary and for hidden states of `width` elements,
+    /// from a safetensors file: the tensors `vocab_maps`, `[clusters, capacity]` of I64, I32 or U32 with -1
+    /// as padding, and `centroids`, `[clusters, width]` of F32, BF16 or F16. What else the file holds is not
+    /// read.
     ///
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be read.
-    /// - [`ArtefactError::NotSafetensors`] or [`ArtefactError::Tensor`] if it is no such file.
+    /// - [`ArtefactError::NotSafetensors`] or [`ArtefactError::Given`] if it is no such file.
     /// - [`ArtefactError::Clusters`] for what [`Clusters::new`] refuses, and ids that are negative.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path, shape: (usize, usize)) -> Result<Self> {
         let map = MappedFile::open(path).map_err(ArtefactError::io(path))?;
-        Self::of_file(map.as_ref())
+        Self::of_file(map.as_ref(), shape)
     }
 
     /// Reads clusters from the bytes of such a file.
     ///
     /// # Errors
     /// The errors of [`Clusters::open`].
-    pub fn of_file(bytes: &[u8]) -> Result<Self> {
+    pub fn of_file(bytes: &[u8], (vocab, width): (usize, usize)) -> Result<Self> {
         super::read_header(bytes)?;
         let unread =
             |error: safetensors::SafeTensorError| ArtefactError::NotSafetensors { reason: error.to_string() };
         let tensors = SafeTensors::deserialize(bytes).map_err(unread)?;
-        let find = |name: &'static str| {
-            tensors.tensor(name).map_err(|_| not_so(name, None, "a tensor of two dimensions".to_owned()))
+        let find = |name| tensors.tensor(name).ok();
+        let wrong = |name, tensor: Option<TensorView<'_>>, wanted: String| {
+            let described =
+                |tensor: TensorView<'_>| format!("{:?} of shape {:?}", tensor.dtype(), tensor.shape());
+            ArtefactError::Given { name, found: tensor.map_or("missing".to_owned(), described), wanted }
         };
-        let (of_ids, of_centroids) = (find(IDS)?, find(CENTROIDS)?);
-        let wrong = |name: &str, tensor: &TensorView<'_>, wanted: String| ArtefactError::Tensor {
-            name: name.to_owned(),
-            found: format!("{:?} of shape {:?}", tensor.dtype(), tensor.shape()),
-            wanted,
+        let wrong_maps = |tensor| {
+            let wanted = "I64, I32 or U32 of shape [clusters, capacity], with -1 as padding";
+            wrong(GIVEN_MAPS, tensor, wanted.to_owned())
         };
-        let &[clusters, capacity] = of_ids.shape() else {
-            return Err(wrong(IDS, &of_ids, "of shape [clusters, capacity]".to_owned()));
+        let of_maps = find(GIVEN_MAPS).ok_or_else(|| wrong_maps(None))?;
+        let &[clusters, capacity] = of_maps.shape() else { return Err(wrong_maps(Some(of_maps))) };
+        let maps: Vec<i64> = match of_maps.dtype() {
+            Dtype::I64 => numbers(of_maps.data()),
+            Dtype::I32 => numbers::<i32>(of_maps.data()).into_iter().map(i64::from).collect(),
+            Dtype::U32 => numbers::<u32>(of_maps.data()).into_iter().map(i64::from).collect(),
+            _ => return Err(wrong_maps(Some(of_maps))),
         };
-        let ids: Vec<i64> = match of_ids.dtype() {
-            Dtype::I64 => numbers(of_ids.data()),
-            Dtype::I32 => numbers::<i32>(of_ids.data()).into_iter().map(i64::from).collect(),
-            Dtype::U32 => numbers::<u32>(of_ids.data()).into_iter().map(i64::from).collect(),
-            _ => return Err(wrong(IDS, &of_ids, "I64, I32 or U32".to_owned())),
+        let wrong_centroids = |tensor| {
+            let wanted =
+                format!("F32, BF16 or F16 of shape [{clusters}, {width}], a row for each of vocab_maps");
+            wrong(GIVEN_CENTROIDS, tensor, wanted)
         };
-        let id = |(place, id): (usize, i64)| {
-            u32::try_from(id).map_err(|_| {
-                let value = format!("{id} in cluster {}", place / capacity.max(1));
-                gumball_spec::Error::out_of_range("cluster_ids", value, "ids from 0 on")
-            })
-        };
-        let ids = ids.into_iter().enumerate().map(id).collect::<gumball_spec::Result<Vec<u32>>>()?;
-        if of_centroids.shape().len() != 2 || of_centroids.shape()[0] != clusters {
-            return Err(wrong(CENTROIDS, &of_centroids, format!("of shape [{clusters}, width]")));
+        let of_centroids = find(GIVEN_CENTROIDS).ok_or_else(|| wrong_centroids(None))?;
+        if of_centroids.shape() != [clusters, width] {
+            return Err(wrong_centroids(Some(of_centroids)));
         }
         let centroids = match of_centroids.dtype() {
             Dtype::F32 => numbers(of_centroids.data()),
             Dtype::BF16 => numbers::<bf16>(of_centroids.data()).into_iter().map(bf16::to_f32).collect(),
             Dtype::F16 => numbers::<f16>(of_centroids.data()).into_iter().map(f16::to_f32).collect(),
-            _ => return Err(wrong(CENTROIDS, &of_centroids, "F32, BF16 or F16".to_owned())),
+            _ => return Err(wrong_centroids(Some(of_centroids))),
         };
-        Ok(Self::new(ids, capacity, centroids)?)
+        Ok(Self::of_signed(&maps, capacity, centroids, (vocab, width))?)
     }
 }
 

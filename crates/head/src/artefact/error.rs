@@ -22,7 +22,10 @@ pub enum ArtefactError {
         reason: String,
     },
     /// A safetensors file, but of something else.
-    #[error("a safetensors file, but no artefact of a head: its metadata have no `format` of `gumball-head`")]
+    #[error(
+        "a safetensors file, but no artefact of a head: its metadata have no `format` of `gumball-head`; \
+         `gumball head build` writes one, with --clusters FILE of clusters that it holds"
+    )]
     NotAHead,
     /// Written by another version of the format.
     #[error("its format has version {found}, and this build reads version {known}; build it again")]
@@ -60,6 +63,16 @@ pub enum ArtefactError {
         /// The value that it has.
         found: String,
         /// The value that it must have.
+        wanted: String,
+    },
+    /// A tensor of clusters that somebody else built is missing, or has another type or shape.
+    #[error("its tensor `{name}` is {found}, but must be {wanted}")]
+    Given {
+        /// The tensor.
+        name: &'static str,
+        /// The value that it has.
+        found: String,
+        /// How to write it.
         wanted: String,
     },
     /// The content is not what was written.

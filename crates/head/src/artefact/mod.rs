@@ -7,7 +7,7 @@
 //! | `format`, `version` | `gumball-head`; the version of this table, 1 |
 //! | `head` | the kind of head it is for: `certified` or `clustered` |
 //! | `screen` | of a certified head the kind of screen: `int8`. Another kind has tensors of its own |
-//! | `clusters`, `capacity` | of a clustered head how many clusters there are, and the ids of each |
+//! | `clusters`, `capacity` | of a clustered head how many clusters there are, and the most ids of one |
 //! | `iterations` | how often rows were assigned to clusters at most; absent if they were not built here |
 //! | `vocab`, `width` | the shape of the weights |
 //! | `weights.name`, `weights.dtype`, `weights.sha256` | the tensor it was built from: its name, its type (`F32`, `BF16`, `F16`), the SHA-256 of its bytes |
@@ -23,7 +23,7 @@
 //!
 //! | tensor of a clustered head | type and shape | holds |
 //! | --- | --- | --- |
-//! | `clusters.ids` | U32 `[clusters, capacity]` | the ids of each cluster; after the ids of the last one, where it has fewer, 2^32 - 1 |
+//! | `clusters.ids` | U32 `[clusters, capacity]` | the ids of each cluster; after the ids of a cluster with fewer, 2^32 - 1 |
 //! | `clusters.centroids` | F32 `[clusters, width]` | the centroids |
 //!
 //! The checksum is the SHA-256 of the metadata except for this field, in the order of their names, and of the
@@ -105,7 +105,7 @@ pub enum Kind {
 pub struct ClusterInfo {
     /// How many clusters there are.
     pub clusters: usize,
-    /// The ids of a cluster; the last one may have fewer.
+    /// The most ids of a cluster.
     pub capacity: usize,
     /// How often rows were assigned to clusters at most; `None` if these were not built here.
     pub iterations: Option<usize>,
@@ -445,11 +445,12 @@ impl ArtefactInfo {
             (head, _) if head == CLUSTERED => {
                 let capacity = number("capacity", vocab)?;
                 let clusters = number("clusters", vocab)?;
-                if clusters != vocab.div_ceil(capacity) {
+                let fewest = vocab.div_ceil(capacity);
+                if clusters < fewest {
                     return Err(ArtefactError::Field {
                         field: "clusters",
                         found: clusters.to_string(),
-                        wanted: format!("{}, as many as {vocab} ids need", vocab.div_ceil(capacity)),
+                        wanted: format!("{fewest} or more, as {vocab} ids need"),
                     });
                 }
                 let iterations = fields.get("iterations").map(|_| number("iterations", u32::MAX as usize));

@@ -159,11 +159,13 @@ fn another_head_another_kind_and_a_damaged_file_are_refused() {
     let damaged = Artefact::of(std::sync::Arc::new(bytes)).expect("an artefact");
     assert!(matches!(damaged.clusters(&head(&weights)), Err(ArtefactError::Checksum { .. })));
 
-    // A file that someone made: its checksum holds, and its clusters are not what the weights give.
+    // A file that someone made: its checksum holds, its clusters are not what the weights give, and not the
+    // last one is short.
     let clusters = artefact.clusters(&head(&weights)).expect("clusters");
-    let mut ids = clusters.ids().to_vec();
-    ids.swap(0, 100);
-    let made = Clusters::with_short_last(ids, 8, clusters.centroids().to_vec(), WIDTH).expect("clusters");
+    let mut maps = clusters.maps().to_vec();
+    maps.swap(0, 100);
+    maps.rotate_right(8);
+    let made = Clusters::new(maps, 8, clusters.centroids().to_vec(), (VOCAB, WIDTH)).expect("clusters");
     Artefact::write_clusters(&made, &head(&weights), "lm_head.weight", &path).expect("it is written");
     let given = Artefact::open(&path).expect("an artefact");
     let Kind::Clustered(info) = given.info().kind else { panic!("clusters") };
@@ -172,7 +174,7 @@ fn another_head_another_kind_and_a_damaged_file_are_refused() {
     assert_eq!(given.clusters(&head(&weights)).expect("clusters"), made);
     let narrow = Exact::new(&weights[..10 * 12], 10, 12, HeadOptions::default()).expect("a head");
     let error = Artefact::write_clusters(&made, &narrow, "w", &path).expect_err("another shape").to_string();
-    assert!(error.starts_with("no clusters of this head: cluster_ids has length 301"), "{error}");
+    assert!(error.starts_with("no clusters of this head: vocab_maps has length 301"), "{error}");
     let refused = ClusterBuild { capacity: 400, iterations: 1 };
     let error = build_clusters(&head(&weights), "w", refused, &path, &mut |_| true).expect_err("too large");
     assert!(error.to_string().contains("capacity is 400"), "{error}");
@@ -182,7 +184,7 @@ fn another_head_another_kind_and_a_damaged_file_are_refused() {
 fn clusters_of_others_are_read_whatever_their_types_and_refused_with_names() {
     let folder = folder();
     let path = folder.path().join("clusters.safetensors");
-    let ids: Vec<i64> = vec![5, 0, 3, 1, 2, 4];
+    let ids: Vec<i64> = vec![4, 0, -1, 1, 2, 3];
     let centroids: Vec<f32> = vec![0.5, -1.0, 2.0, 0.25];
     let write = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)]| {
         let view = |(name, dtype, shape, data): &'_ (&str, Dtype, &[usize], Vec<u8>)| {
@@ -191,60 +193,64 @@ fn clusters_of_others_are_read_whatever_their_types_and_refused_with_names() {
         };
         let bytes = safetensors::serialize(tensors.iter().map(view), None).expect("bytes");
         std::fs::write(&path, bytes).expect("a file");
-        Clusters::open(&path)
+        Clusters::open(&path, (5, 2))
     };
     let wide: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     let narrow: Vec<u8> = ids.iter().flat_map(|id| (*id as i32).to_le_bytes()).collect();
     let floats: Vec<u8> = centroids.iter().flat_map(|x| x.to_le_bytes()).collect();
     let halves: Vec<u8> = centroids.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
-    let expected = Clusters::new(vec![5, 0, 3, 1, 2, 4], 3, centroids.clone()).expect("clusters");
+    let expected = Clusters::of_signed(&ids, 3, centroids.clone(), (5, 2)).expect("clusters");
     for (of_ids, of_centroids) in [
         ((Dtype::I64, wide.clone()), (Dtype::F32, floats.clone())),
         ((Dtype::I32, narrow.clone()), (Dtype::BF16, halves)),
         ((Dtype::U32, narrow.clone()), (Dtype::F32, floats.clone())),
     ] {
         let read = write(&[
-            ("clusters.ids", of_ids.0, &[2, 3], of_ids.1),
-            ("clusters.centroids", of_centroids.0, &[2, 2], of_centroids.1),
+            ("vocab_maps", of_ids.0, &[2, 3], of_ids.1),
+            ("centroids", of_centroids.0, &[2, 2], of_centroids.1),
         ]);
         assert_eq!(read.expect("clusters"), expected);
     }
     let of = |ids: (Dtype, &[usize], Vec<u8>), shape: &[usize]| {
-        let tensors = [
-            ("clusters.ids", ids.0, ids.1, ids.2),
-            ("clusters.centroids", Dtype::F32, shape, floats.clone()),
-        ];
+        let tensors = [("vocab_maps", ids.0, ids.1, ids.2), ("centroids", Dtype::F32, shape, floats.clone())];
         write(&tensors).expect_err("no clusters").to_string()
     };
-    assert!(of((Dtype::I64, &[6], wide.clone()), &[2, 2]).contains("clusters.ids` is I64 of shape [6]"));
+    assert!(
+        of((Dtype::I64, &[6], wide.clone()), &[2, 2])
+            .contains("`vocab_maps` is I64 of shape [6], but must be I64, I32")
+    );
     assert!(of((Dtype::F32, &[2, 3], narrow.clone()), &[2, 2]).contains("must be I64, I32 or U32"));
-    assert!(of((Dtype::I64, &[2, 3], wide.clone()), &[4, 1]).contains("must be of shape [2, width]"));
-    let twice: Vec<u8> = [5i32, 0, 3, 1, 3, 4].iter().flat_map(|id| id.to_le_bytes()).collect();
+    assert!(
+        of((Dtype::I64, &[2, 3], wide.clone()), &[4, 1])
+            .contains("`centroids` is F32 of shape [4, 1], but must be F32, BF16 or F16 of shape [2, 2]")
+    );
+    let twice: Vec<u8> = [4i32, 0, -1, 1, 2, 4].iter().flat_map(|id| id.to_le_bytes()).collect();
     let error = of((Dtype::I32, &[2, 3], twice), &[2, 2]);
-    assert!(error.contains("cluster_ids is 3 in cluster 0 and in cluster 1, and lacks 2"), "{error}");
-    let negative: Vec<u8> = [5i32, 0, 3, 1, -1, 4].iter().flat_map(|id| id.to_le_bytes()).collect();
-    assert!(of((Dtype::I32, &[2, 3], negative), &[2, 2]).contains("cluster_ids is -1 in cluster 1"));
-    let error = write(&[("clusters.ids", Dtype::I64, &[2, 3], wide)]).expect_err("no centroids").to_string();
-    assert!(error.starts_with("its tensor `clusters.centroids` is missing"), "{error}");
-    assert!(Clusters::open(&folder.path().join("none")).is_err());
-    let header = r#"{"clusters.ids":{"dtype":"I64","shape":[0,0],"data_offsets":[0,0]},"clusters.ids":{"dtype":"I64","shape":[0,0],"data_offsets":[0,0]}}"#;
+    assert!(error.contains("vocab_maps is 4 in cluster 0 and in cluster 1, and lacks 3"), "{error}");
+    let error = write(&[("vocab_maps", Dtype::I64, &[2, 3], wide)]).expect_err("no centroids").to_string();
+    assert_eq!(
+        error,
+        "its tensor `centroids` is missing, but must be F32, BF16 or F16 of shape [2, 2], a row for each of vocab_maps"
+    );
+    let error =
+        write(&[("centroids", Dtype::F32, &[2, 2], floats.clone())]).expect_err("no maps").to_string();
+    assert!(error.starts_with("its tensor `vocab_maps` is missing, but must be I64, I32 or U32"), "{error}");
+    assert!(Clusters::open(&folder.path().join("none"), (5, 2)).is_err());
+    let header = r#"{"vocab_maps":{"dtype":"I64","shape":[0,0],"data_offsets":[0,0]},"vocab_maps":{"dtype":"I64","shape":[0,0],"data_offsets":[0,0]}}"#;
     let twice = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
-    let error = Clusters::of_file(&twice).expect_err("a name twice").to_string();
-    assert!(error.contains("\"clusters.ids\" stands twice"), "{error}");
+    let error = Clusters::of_file(&twice, (5, 2)).expect_err("a name twice").to_string();
+    assert!(error.contains("\"vocab_maps\" stands twice"), "{error}");
 
     // Clusters of others say nothing of the weights, but must be of their shape.
     let ids = ids.iter().flat_map(|id| (*id as i32).to_le_bytes()).collect();
-    write(&[
-        ("clusters.ids", Dtype::I32, &[2, 3], ids),
-        ("clusters.centroids", Dtype::F32, &[2, 2], floats.clone()),
-    ])
-    .expect("clusters");
+    write(&[("vocab_maps", Dtype::I32, &[2, 3], ids), ("centroids", Dtype::F32, &[2, 2], floats.clone())])
+        .expect("clusters");
     let of = |vocab, width| {
         let weights = numbers(vocab * width, 3);
         let exact = Exact::new(weights, vocab, width, HeadOptions::default()).expect("a head");
         open_clusters(&path, &exact).map_err(|error| error.to_string())
     };
-    assert_eq!(of(6, 2), Ok(expected));
-    assert!(of(7, 2).unwrap_err().contains("cluster_ids has length 6, but must have 7 ids"));
-    assert!(of(6, 3).unwrap_err().contains("centroids has length 2, but must have 3 elements"));
+    assert_eq!(of(5, 2), Ok(expected));
+    assert!(of(7, 2).unwrap_err().contains("vocab_maps is without 5, 6, but must be each id in 0..7 once"));
+    assert!(of(5, 3).unwrap_err().contains("F16 of shape [2, 3]"));
 }

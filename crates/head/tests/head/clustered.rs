@@ -19,7 +19,8 @@ fn shuffled(vocab: usize, seed: u64) -> Vec<u32> {
 }
 
 fn clusters(vocab: usize, capacity: usize, width: usize, seed: u64) -> Clusters {
-    Clusters::new(shuffled(vocab, seed), capacity, numbers(vocab / capacity * width, seed + 1)).unwrap()
+    let centroids = numbers(vocab / capacity * width, seed + 1);
+    Clusters::new(shuffled(vocab, seed), capacity, centroids, (vocab, width)).unwrap()
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn rows_are_those_of_the_definition_over_any_threads_and_in_any_batch() {
                 most_rows: Some(most_rows),
             };
             let by_definition = OfSpec {
-                ids: clusters.ids(),
+                maps: clusters.maps(),
                 capacity,
                 centroids: clusters.centroids(),
                 probes,
@@ -120,33 +121,32 @@ fn a_permuted_head_has_the_ids_and_the_bits_of_the_exact_head() {
 
 #[test]
 fn what_is_wrong_with_clusters_is_named() {
-    let of = |ids: &[u32], capacity, centroids: usize| {
-        Clusters::new(ids.to_vec(), capacity, vec![0.0; centroids]).unwrap_err().to_string()
+    // The definition's own tests hold which maps it refuses.
+    let of = |maps: &[i64], capacity, centroids: usize| {
+        Clusters::of_signed(maps, capacity, vec![0.0; centroids], (4, 2)).map_err(|error| error.to_string())
     };
+    assert_eq!(of(&[0, 1], 0, 4).unwrap_err(), "capacity is 0, but must be in 1..=4, the vocabulary");
     assert_eq!(
-        of(&[0, 1, 2, 3, 4], 2, 4),
-        "cluster_ids has length 5, but must have clusters of equal size, 2; the last one would have 1"
+        of(&[0, 1, 2, -2], 2, 4).unwrap_err(),
+        "vocab_maps is -2 in cluster 1, but must be ids in 0..4, or -1: padding"
     );
-    assert_eq!(of(&[0, 1], 0, 4), "capacity is 0, but must be 1 or more");
-    assert_eq!(
-        of(&[0, 1, 1, 3], 2, 4),
-        "cluster_ids is 1 in cluster 0 and in cluster 1, and lacks 2, but must be each id in 0..4 in one cluster"
-    );
-    assert!(of(&[0, 1, 4, 3], 2, 4).contains("cluster_ids is 4 in cluster 1"));
-    assert!(of(&[0, 1, 2, 3], 2, 5).contains("2 centroids of 2 elements"));
-    let lists = [vec![0, 1, 2], vec![3, 4]];
-    assert_eq!(
-        Clusters::of_lists(&lists, vec![0.0; 4]).unwrap_err().to_string(),
-        "cluster_ids has length 2, but must have 3 ids in cluster 1, as in cluster 0"
-    );
-    assert!(Clusters::of_lists(&[vec![2, 0], vec![1, 3]], vec![0.0; 4]).is_ok());
-    assert!(Clusters::of_lists(&[[0u32; 0]; 0], Vec::new()).is_err());
+    assert!(of(&[0, 1, 2, 1 << 32], 2, 4).unwrap_err().contains("4294967296 in cluster 1"));
+    assert!(of(&[0, 1, 2, -1], 2, 4).unwrap_err().contains("vocab_maps is without 3"));
+    assert!(of(&[0, 1, 2, 3], 2, 5).unwrap_err().contains("2 centroids of 2 elements"));
+    assert!(of(&[], 2, 0).is_err());
+    let uneven = of(&[2, -1, -1, 0, 3, 1], 3, 4).unwrap();
+    assert_eq!((uneven.count(), uneven.capacity(), uneven.ids()), (2, 3, &[2, 0, 3, 1][..]));
+    assert_eq!((uneven.ids_of(0), uneven.ids_of(1)), (&[2][..], &[0, 3, 1][..]));
+    assert_eq!(uneven.maps(), [2, u32::MAX, u32::MAX, 0, 3, 1]);
 
     let weights = numbers(12 * 4, 1);
     let exact = Exact::new(&weights, 12, 4, HeadOptions::default()).unwrap();
     let new = |clusters, options| Clustered::new(&exact, clusters, &options).unwrap_err().to_string();
     let special = ClusteredOptions { special_ids: vec![3, 12, 40], ..ClusteredOptions::default() };
-    assert_eq!(new(clusters(12, 3, 4, 1), special), "special_ids is 12, 40, but must be ids in 0..12");
+    assert_eq!(
+        new(clusters(12, 3, 4, 1), special),
+        "special_ids is 12, 40, but must be ids in 0..12, which stand in the maps of clusters"
+    );
     let probes = ClusteredOptions { probes: Some(5), ..ClusteredOptions::default() };
     assert_eq!(
         new(clusters(12, 3, 4, 1), probes),
@@ -309,7 +309,7 @@ fn a_row_that_is_the_mean_counts_in_its_centroid() {
 #[test]
 fn widths_that_no_head_has_are_refused() {
     for width in [0, (1 << 16) + 1, 1 << 63] {
-        let refused = Clusters::with_short_last(vec![0, 1], 1, Vec::new(), width);
+        let refused = Clusters::new(vec![0, 1], 1, Vec::new(), (2, width));
         assert!(matches!(refused, Err(Error::OutOfRange { parameter: "width", .. })), "{width}");
     }
 }

@@ -35,7 +35,7 @@ fn saved(path: &Path) -> Result<(), ArtefactError> {
 
 fn saved_clusters(path: &Path) -> Result<(), ArtefactError> {
     let exact = exact();
-    let clusters = Clusters::new((0..40).collect(), 4, vec![0.5; 10 * 8]).expect("clusters");
+    let clusters = Clusters::new((0..40).collect(), 4, vec![0.5; 10 * 8], (40, 8)).expect("clusters");
     let head = Clustered::new(&exact, clusters, &ClusteredOptions::default()).expect("a head");
     Artefact::write_clustered(&head, "w", path)
 }

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use gumball_spec::error::has_key;
 use gumball_spec::near::{USUAL, meant};
-use gumball_spec::{
-    Field, FilterOrder, Flag, LogprobModes, Parameter, SamplingParams, Scope, Stage, watermark,
-};
+use gumball_spec::{Field, FilterOrder, Flag, Parameter, SamplingParams, Scope, Stage, watermark};
 
 pub use file::parse;
-pub use values::{Bias, Ids};
+use values::Asked;
+pub use values::{Bias, Ids, key_number};
 
 pub use crate::settings::settings;
 use crate::{Result, reading};
@@ -65,9 +65,14 @@ pub(crate) fn flag_meant(given: &str) -> Option<String> {
 ///
 /// # Errors
 /// - [`crate::Error::File`] if it cannot be read, or has a line that is no key.
+/// - [`crate::Error::Usage`] for a key in the place of a file.
 pub fn add_watermark_keys(path: Option<&Path>) -> Result<()> {
     let named = std::env::var_os("GUMBALL_WATERMARK_KEYS").map(PathBuf::from);
     let Some(path) = path.or(named.as_deref()) else { return Ok(()) };
+    if has_key(&path.to_string_lossy()) {
+        let reason = "--watermark-keys and GUMBALL_WATERMARK_KEYS take a file of keys, not a key";
+        return Err(crate::Error::Usage(reason.to_owned()));
+    }
     let added = watermark::add_keys(&reading::text(path)?);
     added.map(|_| ()).map_err(|error| crate::Error::file(path, error.to_string()))
 }
@@ -82,10 +87,11 @@ fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
         Field::Flag(_) => return arg.action(ArgAction::SetTrue),
         Field::Number(_) | Field::NumberOrNone(_) => arg.value_parser(values::number),
         Field::Whole(_) => arg.value_parser(value_parser!(i64)),
+        Field::Count(_) if parameter.name == "watermark.key" => arg.value_parser(values::key_number),
         Field::Count(_) => arg.value_parser(value_parser!(u32)),
         Field::Seed(_) => arg.value_parser(values::seed),
         Field::Scope(_) => arg.value_parser(value_parser!(Scope)),
-        Field::Modes(_) => arg.value_parser(value_parser!(LogprobModes)),
+        Field::Modes(_) => arg.value_parser(value_parser!(Asked)),
         Field::Order(_) => arg.value_parser(value_parser!(FilterOrder)),
         Field::Ids(_) | Field::IdsOrNone(_) => arg.value_parser(value_parser!(Ids)),
         Field::Words(_) => arg.value_parser(value_parser!(Ids)).action(ArgAction::Append),
@@ -146,7 +152,9 @@ impl SamplingArgs {
     /// Returns whether the flag of a parameter was given.
     #[must_use]
     pub fn gives(&self, name: &str) -> bool {
-        self.given().any(|parameter| parameter.name == name)
+        // A number in the place of modes says how many tokens to list.
+        let is_number = |name| matches!(self.values(name).next(), Some(Asked::Best(_)));
+        !(name == "logprobs.mode" && is_number(name)) && self.given().any(|parameter| parameter.name == name)
     }
 
     /// Returns whether a flag was given that changes how tokens are drawn; the file, the seed, stop ids,
@@ -165,12 +173,14 @@ impl SamplingArgs {
     /// # Errors
     /// - [`crate::Error::File`] if the file cannot be read, is no JSON, or has a name that is not known, and
     ///   for keys of watermarks that cannot be read.
+    /// - [`crate::Error::Usage`] for two numbers of likely tokens.
     pub fn to_params(&self) -> Result<SamplingParams> {
         add_watermark_keys(self.matches.get_one::<PathBuf>("watermark-keys").map(PathBuf::as_path))?;
         let mut params = match self.matches.get_one::<PathBuf>("params") {
             Some(path) => file::read(path)?,
             None => SamplingParams::default(),
         };
+        let mut best = None;
         for Parameter { name, .. } in self.given() {
             match params.parameter(name).expect("the table names fields").1 {
                 Field::Flag(field) => *field = true,
@@ -180,7 +190,10 @@ impl SamplingArgs {
                 Field::Count(field) => *field = self.value(name),
                 Field::Seed(field) => *field = Some(self.value(name)),
                 Field::Scope(field) => *field = self.value(name),
-                Field::Modes(field) => *field = self.value(name),
+                Field::Modes(field) => match self.value(name) {
+                    Asked::Modes(modes) => *field = modes,
+                    Asked::Best(count) => best = Some(count),
+                },
                 Field::Order(field) => *field = self.value(name),
                 Field::Ids(field) => *field = self.value::<Ids>(name).0,
                 Field::IdsOrNone(field) => *field = Some(self.value::<Ids>(name).0),
@@ -198,6 +211,14 @@ impl SamplingArgs {
                     unreachable!("a flag for each of its fields")
                 }
             }
+        }
+        if let Some(best) = best {
+            let top_n = &mut params.logprobs.get_or_insert_default().top_n;
+            if self.gives("logprobs.top_n") && *top_n != best {
+                let text = format!("--logprobs {best} and --top-logprobs {top_n} say different numbers");
+                return Err(crate::Error::Usage(text));
+            }
+            *top_n = best;
         }
         Ok(params)
     }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use gumball_engine::unstable::shown;
-use gumball_spec::{DynamicTemperature, Mirostat, Parameters};
+use gumball_spec::{DynamicTemperature, LogprobModes, Mirostat, Parameters};
 
 use crate::text::count;
 
@@ -74,10 +74,30 @@ impl FromStr for Bias {
     }
 }
 
+/// What `--logprobs` asks for: the modes, or how many of the most likely tokens to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Modes(LogprobModes),
+    Best(u32),
+}
+
+impl FromStr for Asked {
+    type Err = gumball_spec::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self::Best).or_else(|_| text.parse().map(Self::Modes))
+    }
+}
+
 /// Reads a number: rounded to f64 and then to f32, as JSON and Python have it, so that a decimal is one
 /// number everywhere.
 pub(super) fn number(text: &str) -> Result<f32, String> {
     text.parse::<f64>().map(|number| number as f32).map_err(|_| "write a number, such as 0.8".to_owned())
+}
+
+/// Reads the number of a key. The error shows nothing of the text, which may be the key itself.
+pub fn key_number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "write the number of a key, a whole number in 0..2^32".to_owned())
 }
 
 /// Reads between `least` and `N` numbers separated by commas.

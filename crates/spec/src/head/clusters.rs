@@ -1,9 +1,8 @@
 //! Which ids a clustered head computes for a hidden state, and the row that comes of it, naively (rules H7
 //! and H8).
 //!
-//! The ids stand in clusters of equal size, each with a centroid. The clusters whose centroids have the
-//! largest products with the hidden state are probed: the logits of their ids are computed, and the logits of
-//! the special ids.
+//! The ids stand in clusters, each with a centroid. The clusters whose centroids have the largest products
+//! with the hidden state are probed: the logits of their ids are computed, and the logits of the special ids.
 
 use half::bf16;
 
@@ -11,6 +10,12 @@ use super::{MAX_HIDDEN, Scaling, logits, product};
 use crate::num::key;
 use crate::row::clean;
 use crate::{Error, Result, Row, memory};
+
+/// Stands in the map of a cluster for no id, after its ids.
+pub const NO_ID: u32 = u32::MAX;
+
+/// How many places the maps of all clusters have at most.
+pub const MAX_PLACES: usize = 1 << 28;
 
 /// How many ids an error names at most.
 const NAMED: usize = 8;
@@ -33,9 +38,10 @@ pub fn short_centroids(centroids: &[f32]) -> Result<Option<Vec<bf16>>> {
 /// Clusters of ids, and how many of them a hidden state probes.
 #[derive(Clone, Copy, Debug)]
 pub struct Clusters<'a> {
-    /// Every id once: the ids of cluster 0, then of cluster 1, and so on.
-    pub ids: &'a [u32],
-    /// The ids of a cluster; the last one has what is left.
+    /// `[clusters, capacity]`: each cluster's ids, and [`NO_ID`] after them where it has fewer. The last map
+    /// may end with its ids.
+    pub maps: &'a [u32],
+    /// The most ids of a cluster.
     pub capacity: usize,
     /// `[clusters, width]`: a centroid for each cluster.
     pub centroids: &'a [f32],
@@ -52,13 +58,13 @@ impl Clusters<'_> {
     /// If the capacity is 0.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.ids.len().div_ceil(self.capacity)
+        self.maps.len().div_ceil(self.capacity)
     }
 
     /// Checks the clusters of a head with `vocab` ids and hidden states of `width` elements.
     ///
     /// # Errors
-    /// - The errors of [`check_ids`] and [`check_special_ids`].
+    /// - The errors of [`check_maps`] and [`check_special_ids`].
     /// - [`Error::Length`] if there is not one centroid of `width` elements for each cluster.
     /// - [`Error::OutOfRange`] for a width outside 1..=2^16, a centroid that is not finite, or `probes`
     ///   outside 1..=clusters.
@@ -66,7 +72,7 @@ impl Clusters<'_> {
         if !(1..=MAX_HIDDEN).contains(&width) {
             return Err(Error::out_of_range("width", width, format!("in 1..={MAX_HIDDEN}")));
         }
-        check_ids(self.ids, self.capacity, vocab)?;
+        check_maps(self.maps, self.capacity, vocab)?;
         let count = self.count();
         if self.centroids.len() != count * width {
             let allowed = format!("{count} centroids of {width} elements, one for each cluster");
@@ -96,14 +102,13 @@ impl Clusters<'_> {
         keys.into_iter().take(self.probes).map(|(_, cluster)| cluster).collect()
     }
 
-    /// Returns whether each id is in the probed set, likewise.
+    /// Returns whether each id below `vocab` is in the probed set, likewise.
     #[must_use]
-    pub fn is_probed(&self, products: &[f32]) -> Vec<bool> {
-        let mut is_probed = vec![false; self.ids.len()];
+    pub fn is_probed(&self, products: &[f32], vocab: usize) -> Vec<bool> {
+        let maps: Vec<&[u32]> = self.maps.chunks(self.capacity).map(ids_of_map).collect();
+        let mut is_probed = vec![false; vocab];
         for cluster in self.probed(products) {
-            let start = cluster as usize * self.capacity;
-            let end = (start + self.capacity).min(self.ids.len());
-            self.ids[start..end].iter().for_each(|id| is_probed[*id as usize] = true);
+            maps[cluster as usize].iter().for_each(|id| is_probed[*id as usize] = true);
         }
         self.special_ids.iter().for_each(|id| is_probed[*id as usize] = true);
         is_probed
@@ -122,40 +127,65 @@ impl Clusters<'_> {
         scaling: &Scaling,
     ) -> Vec<f32> {
         let whole = logits(weights, hidden, bias, scaling);
-        let row = whole.into_iter().zip(self.is_probed(&self.products(hidden)));
+        let is_probed = self.is_probed(&self.products(hidden), whole.len());
+        let row = whole.into_iter().zip(is_probed);
         row.map(|(z, is_probed)| if is_probed { z } else { f32::NEG_INFINITY }).collect()
     }
 }
 
-/// Checks that every id of a vocabulary stands in clusters once.
+/// Returns the ids of a cluster's map.
+#[must_use]
+pub fn ids_of_map(map: &[u32]) -> &[u32] {
+    &map[..map.iter().position(|id| *id == NO_ID).unwrap_or(map.len())]
+}
+
+/// Checks that every id of a vocabulary stands in the maps of clusters once.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary, or one that stands
-///   there twice.
-/// - [`Error::Length`] if there are not as many ids as in the vocabulary.
-pub fn check_ids(ids: &[u32], capacity: usize, vocab: usize) -> Result<()> {
+/// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary, after padding, in
+///   two places or in none, or a map without ids.
+/// - [`Error::Length`] if the maps have more than [`MAX_PLACES`] places.
+pub fn check_maps(maps: &[u32], capacity: usize, vocab: usize) -> Result<()> {
     check_capacity(capacity, vocab)?;
-    if ids.len() != vocab {
-        let allowed = format!("{vocab} ids, each of the vocabulary once");
-        return Err(Error::length("cluster_ids", ids.len(), allowed));
+    if maps.len() > MAX_PLACES {
+        return Err(Error::length("vocab_maps", maps.len(), "at most 2^28 places".to_owned()));
     }
+    let wrong = |value: String, allowed: String| Err(Error::out_of_range("vocab_maps", value, allowed));
     let mut clusters = vec![u32::MAX; vocab];
     let mut twice = None;
-    for (place, id) in ids.iter().enumerate() {
-        let cluster = place / capacity;
-        let Some(of_id) = clusters.get_mut(*id as usize) else {
-            let value = format!("{id} in cluster {cluster}");
-            return Err(Error::out_of_range("cluster_ids", value, format!("ids in 0..{vocab}")));
-        };
-        if *of_id != u32::MAX {
-            twice = twice.or(Some((*id, *of_id, cluster)));
+    for (cluster, map) in maps.chunks(capacity).enumerate() {
+        let ids = ids_of_map(map);
+        if ids.is_empty() {
+            return wrong(format!("without an id in cluster {cluster}"), "one id or more in each".to_owned());
         }
-        *of_id = cluster as u32;
+        if let Some(id) = map[ids.len()..].iter().find(|id| **id != NO_ID) {
+            let value = format!("{id} after padding in cluster {cluster}");
+            return wrong(value, "the ids of a cluster, then padding".to_owned());
+        }
+        for id in ids {
+            let Some(of_id) = clusters.get_mut(*id as usize) else {
+                return wrong(
+                    format!("{id} in cluster {cluster}"),
+                    format!("ids in 0..{vocab}, or -1: padding"),
+                );
+            };
+            if *of_id != u32::MAX {
+                twice = twice.or(Some((*id, *of_id, cluster)));
+            }
+            *of_id = cluster as u32;
+        }
     }
-    let Some((id, first, second)) = twice else { return Ok(()) };
-    let missing = (0..vocab as u32).filter(|id| clusters[*id as usize] == u32::MAX);
-    let value = format!("{id} in cluster {first} and in cluster {second}, and lacks {}", named(missing));
-    Err(Error::out_of_range("cluster_ids", value, format!("each id in 0..{vocab} in one cluster")))
+    let missing = || (0..vocab as u32).filter(|id| clusters[*id as usize] == u32::MAX);
+    let allowed = format!("each id in 0..{vocab} once, and -1 as padding");
+    let lacks = missing().next().map(|_| named(missing()));
+    match (twice, lacks) {
+        (None, None) => Ok(()),
+        (None, Some(lacks)) => wrong(format!("without {lacks}"), allowed),
+        (Some((id, first, second)), lacks) => {
+            let lacks = lacks.map_or_else(String::new, |lacks| format!(", and lacks {lacks}"));
+            wrong(format!("{id} in cluster {first} and in cluster {second}{lacks}"), allowed)
+        }
+    }
 }
 
 /// Checks how many ids a cluster has.
@@ -180,16 +210,18 @@ pub fn check_probes(probes: usize, clusters: usize) -> Result<()> {
     Err(Error::out_of_range("probes", probes, format!("in 1..={clusters}, the number of clusters")))
 }
 
-/// Checks that special ids are ids.
+/// Checks that special ids are ids, each of which stands in a map.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`] if some lie outside the vocabulary; it names them.
+/// - [`Error::OutOfRange`] if some lie outside the vocabulary; it names all of them.
 pub fn check_special_ids(special_ids: &[u32], vocab: usize) -> Result<()> {
-    let missing = || special_ids.iter().copied().filter(|id| *id as usize >= vocab);
-    if missing().next().is_none() {
+    let missing: Vec<String> =
+        special_ids.iter().filter(|id| **id as usize >= vocab).map(u32::to_string).collect();
+    if missing.is_empty() {
         return Ok(());
     }
-    Err(Error::out_of_range("special_ids", named(missing()), format!("ids in 0..{vocab}")))
+    let allowed = format!("ids in 0..{vocab}, which stand in the maps of clusters");
+    Err(Error::out_of_range("special_ids", missing.join(", "), allowed))
 }
 
 /// Names ids, the first ones if there are many.
@@ -207,7 +239,7 @@ mod tests {
     use super::*;
 
     const CLUSTERS: Clusters<'_> = Clusters {
-        ids: &[4, 1, 0, 3, 2],
+        maps: &[4, 1, 0, 3, 2],
         capacity: 2,
         centroids: &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0],
         probes: 1,
@@ -236,21 +268,35 @@ mod tests {
         assert_eq!(row(CLUSTERS), [1.0, NONE, NONE, 1.0, NONE]);
         assert_eq!(row(Clusters { special_ids: &[2, 0], ..CLUSTERS }), [1.0, NONE, 1.0, 1.0, NONE]);
         assert_eq!(row(Clusters { probes: 3, ..CLUSTERS }), [1.0; 5]);
+        // Of one id, and of three.
+        let uneven = Clusters { maps: &[4, NO_ID, NO_ID, 1, 0, 3, 2], capacity: 3, ..CLUSTERS };
+        assert_eq!(row(uneven), [1.0, 1.0, NONE, 1.0, NONE]);
     }
 
     #[test]
     fn what_is_wrong_with_clusters_is_named() {
         let refused = |clusters: Clusters<'_>| clusters.check(5, 2).unwrap_err().to_string();
         assert_eq!(CLUSTERS.check(5, 2), Ok(()));
+        for (maps, said) in [
+            (
+                &[4, 1, 0, 4, 4][..],
+                "4 in cluster 0 and in cluster 1, and lacks 2, 3, but must be each id in 0..5 once, and -1 as padding",
+            ),
+            (
+                &[4, 1, 0, 0, 3, 2],
+                "0 in cluster 1 and in cluster 1, but must be each id in 0..5 once, and -1 as padding",
+            ),
+            (&[4, 1, 5, 3, 2], "5 in cluster 1, but must be ids in 0..5, or -1: padding"),
+            (&[4, 1, 0], "without 2, 3, but must be each id in 0..5 once, and -1 as padding"),
+            (&[4, 1, NO_ID, NO_ID, 2], "without an id in cluster 1, but must be one id or more in each"),
+            (&[4, 1, NO_ID, 3, 2], "without an id in cluster 1, but must be one id or more in each"),
+        ] {
+            assert_eq!(refused(Clusters { maps, ..CLUSTERS }), format!("vocab_maps is {said}"));
+        }
         assert_eq!(
-            refused(Clusters { ids: &[4, 1, 0, 4, 4], ..CLUSTERS }),
-            "cluster_ids is 4 in cluster 0 and in cluster 1, and lacks 2, 3, but must be each id in 0..5 in one cluster"
+            refused(Clusters { maps: &[4, NO_ID, 0, 3, 2], capacity: 3, ..CLUSTERS }),
+            "vocab_maps is 0 after padding in cluster 0, but must be the ids of a cluster, then padding"
         );
-        assert_eq!(
-            refused(Clusters { ids: &[4, 1, 5, 3, 2], ..CLUSTERS }),
-            "cluster_ids is 5 in cluster 1, but must be ids in 0..5"
-        );
-        assert!(refused(Clusters { ids: &[4, 1], ..CLUSTERS }).starts_with("cluster_ids has length 2"));
         for capacity in [0, 6] {
             assert!(refused(Clusters { capacity, ..CLUSTERS }).starts_with("capacity is"));
         }
@@ -264,7 +310,7 @@ mod tests {
         }
         assert_eq!(
             refused(Clusters { special_ids: &[1, 7, 5], ..CLUSTERS }),
-            "special_ids is 7, 5, but must be ids in 0..5"
+            "special_ids is 7, 5, but must be ids in 0..5, which stand in the maps of clusters"
         );
     }
 }

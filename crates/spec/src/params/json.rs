@@ -18,14 +18,15 @@ use super::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobMode, LogprobsParams, Loops, Mark,
     Mirostat, Parameter, Parameters, SamplingParams, Section, Watermark,
 };
-use crate::error::{Error, quoted, shown};
+use crate::error::{Error, HIDDEN, quoted, shown, takes_key_number};
 
 macro_rules! objects {
     ($($type:ident),*) => {$(
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let what = Object { name: "parameters", read: PhantomData };
-                deserializer.deserialize_map(what)
+                // Else serde_json itself would refuse a text, and show all of it.
+                deserializer.deserialize_any(what)
             }
         }
     )*};
@@ -48,7 +49,7 @@ impl<'de, T: Parameters> Visitor<'de> for Object<T> {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-        Err(E::invalid_type(Unexpected::Str(&shown(text)), &self))
+        Err(E::invalid_type(unexpected(self.name, Unexpected::Str(&shown(text))), &self))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
@@ -62,7 +63,15 @@ impl<'de, T: Parameters> Visitor<'de> for Object<T> {
                 return Err(A::Error::custom(format_args!("{} stands twice", parameter.name)));
             }
             seen.push(parameter.name);
-            if map.next_value_seed(Value { name: parameter.name, field })? {
+            let value = map.next_value_seed(Value { name: parameter.name, field });
+            let is_filled = match value {
+                // Of a text that is no JSON the reader does not know whose value it is.
+                Err(error) if !error.to_string().contains(parameter.name) => {
+                    Value::of(parameter.name, Err(error))?
+                }
+                value => value?,
+            };
+            if is_filled {
                 found.push(parameter.name);
             }
         }
@@ -96,16 +105,21 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     }
 }
 
-impl<'a> Value<'a> {
-    /// Returns what an error shows of a value: nothing where it may be a secret key in the place of its
-    /// number.
-    fn shown<'u>(&self, value: Unexpected<'u>) -> Unexpected<'u> {
-        if self.name == "watermark.key" { Unexpected::Other("a value that is not shown") } else { value }
-    }
+/// Returns what an error shows of a parameter's value: nothing where it may be a secret key in the place of
+/// its number.
+fn unexpected<'u>(name: &str, value: Unexpected<'u>) -> Unexpected<'u> {
+    if takes_key_number(name) { Unexpected::Other(HIDDEN) } else { value }
+}
 
+impl<'a> Value<'a> {
     /// Names the parameter in an error of a list's element.
     fn of<T, E: serde::de::Error>(name: &str, read: Result<T, E>) -> Result<T, E> {
-        read.map_err(|error| E::custom(format_args!("{name}: {}", quoted(error.to_string().as_bytes(), 600))))
+        read.map_err(|error| {
+            // The reader adds the place to the new error, too.
+            let text = error.to_string().replace("expected u32", "expected ids in 0..2^32");
+            let said = text.split(" at line ").next().unwrap_or_default();
+            E::custom(format_args!("{name}: {}", quoted(said.as_bytes(), 600)))
+        })
     }
 }
 
@@ -164,7 +178,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Whole(_) | Field::Count(_) | Field::Seed(_) | Field::Logprobs(_) if is_exact(value) => {
                 return self.visit_i64(value as i64);
             }
-            _ => return Err(E::invalid_type(self.shown(Unexpected::Float(value)), &self)),
+            _ => return Err(E::invalid_type(unexpected(self.name, Unexpected::Float(value)), &self)),
         }
         Ok(true)
     }
@@ -175,7 +189,9 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Number(_) | Field::NumberOrNone(_) => return self.visit_f64(value as f64),
             _ => match u64::try_from(value) {
                 Ok(value) => return self.visit_u64(value),
-                Err(_) => return Err(E::invalid_value(self.shown(Unexpected::Signed(value)), &self)),
+                Err(_) => {
+                    return Err(E::invalid_value(unexpected(self.name, Unexpected::Signed(value)), &self));
+                }
             },
         }
         Ok(true)
@@ -191,9 +207,9 @@ impl<'de> Visitor<'de> for Value<'_> {
                 *field = Some(LogprobsParams { top_n: value as u32, ..Default::default() });
             }
             Field::Whole(_) | Field::Count(_) | Field::Logprobs(_) => {
-                return Err(E::invalid_value(self.shown(Unexpected::Unsigned(value)), &self));
+                return Err(E::invalid_value(unexpected(self.name, Unexpected::Unsigned(value)), &self));
             }
-            _ => return Err(E::invalid_type(self.shown(Unexpected::Unsigned(value)), &self)),
+            _ => return Err(E::invalid_type(unexpected(self.name, Unexpected::Unsigned(value)), &self)),
         }
         Ok(true)
     }
@@ -203,7 +219,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Scope(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             Field::Modes(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             Field::Order(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
-            _ => return Err(E::invalid_type(self.shown(Unexpected::Str(&shown(text))), &self)),
+            _ => return Err(E::invalid_type(unexpected(self.name, Unexpected::Str(&shown(text))), &self)),
         }
         Ok(true)
     }
@@ -435,15 +451,9 @@ mod tests {
             ),
         ] {
             let error = refused(json);
-            let hint = near.map_or(String::new(), |near| format!("; do you mean {near:?}?"));
-            assert!(
-                error.starts_with(&format!("parameter {name:?} is not known; known are: ")),
-                "{json}: {error}"
-            );
-            assert!(
-                error.contains(&hint) && error.contains("do you mean") == near.is_some(),
-                "{json}: {error}"
-            );
+            let hint = near.map_or(String::new(), |near| format!(" (do you mean {near:?}?)"));
+            let expected = format!("parameter {name:?} is not known{hint}; known are: ");
+            assert!(error.starts_with(&expected), "{json}: {error}");
         }
         assert!(refused(&format!("{{\"{}\": 1}}", "x".repeat(1 << 20))).len() < 2000);
     }
@@ -484,6 +494,7 @@ mod tests {
             (r#"{"stop_ids": 5}"#, "invalid type: integer `5`, expected stop_ids to be a list of ids"),
             (r#"{"stop_ids": [true]}"#, "stop_ids: invalid type: boolean `true`"),
             (r#"{"bad_words": [[1], ["a"]]}"#, "bad_words: invalid type: string \"a\""),
+            (r#"{"stop_ids": [-1]}"#, "stop_ids: invalid value: integer `-1`, expected ids in 0..2^32"),
             (r#"{"dry": {"base": "x"}}"#, "invalid type: string \"x\", expected dry.base to be a number"),
             (
                 r#"{"logit_bias": {"3": false}}"#,
@@ -493,12 +504,32 @@ mod tests {
             (r#"{"logit_bias": {"three": 1}}"#, "logit_bias: "),
             (r#"{"logit_bias": {"-3": 1}}"#, "logit_bias: "),
             (r#"{"penalty_scope": "all"}"#, "penalty_scope: scope \"all\" is not known"),
-            (r#"{"order": ["top_q"]}"#, "order: filter \"top_q\" is not known; known are: top_n_sigma"),
+            (
+                r#"{"order": ["top_q"]}"#,
+                "order: filter \"top_q\" is not known (do you mean \"top_p\"?); known are: top_n_sigma",
+            ),
         ] {
             let error = refused(json);
             assert!(error.starts_with(expected), "{json}: {error}");
             let value: serde_json::Value = serde_json::from_str(json).unwrap();
             assert!(serde_json::from_value::<SamplingParams>(value).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_json_is_named_with_its_place() {
+        for (json, expected) in [
+            (r#"{"temperature": 1e999}"#, "temperature: number out of range at line 1 column"),
+            (r#"{"top_p": NaN}"#, "top_p: expected value at line 1 column"),
+            (r#"{"dry": {"base": -Infinity}}"#, "dry.base: invalid number at line 1 column"),
+            (r#"{"stop_ids": [1e999]}"#, "stop_ids: number out of range at line 1 column"),
+            (
+                r#"{"mirostat": {"tau": 5, "eta": 1e999}}"#,
+                "mirostat.eta: number out of range at line 1 column",
+            ),
+        ] {
+            let error = refused(json);
+            assert!(error.starts_with(expected) && error.matches("at line").count() == 1, "{json}: {error}");
         }
     }
 

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "serde")]
 mod json;
 mod names;
+mod outline;
 mod parameter;
 mod reading;
 mod sampling;

@@ -245,7 +245,7 @@ impl Chain {
 
 impl SamplingParams {
     /// Returns the first parameter that is not neutral and that nothing here foresees.
-    fn unforeseen(&self) -> Option<&'static Parameter> {
+    pub(crate) fn unforeseen(&self) -> Option<&'static Parameter> {
         fn of<P: Parameters>(params: &P) -> Option<&'static Parameter> {
             let mut table = P::TABLE.iter().enumerate();
             let found = table.find(|(place, line)| !line.is_foreseen && params.differs_at(*place));
@@ -262,6 +262,7 @@ impl SamplingParams {
 mod tests {
     use super::*;
     use crate::params::{DynamicTemperature, FilterOrder, LogprobsParams, Mirostat};
+    use crate::radius::Edits;
 
     fn ways(params: &SamplingParams) -> (Reading, Chain, Option<Filter>) {
         let (filters, joint) = (Vec::from_iter(params.filters(1000)), params.order == FilterOrder::Joint);
@@ -317,6 +318,8 @@ mod tests {
             let general = (Reading::Whole(WholeRow::Parameter("imaginary")), Chain::General, None);
             let with_it = SamplingParams { imaginary: true, ..params.clone() };
             assert_eq!(ways(&with_it), general);
+            let has_radius = |params: &SamplingParams| Edits::of(params, params.temperature, 1000).is_some();
+            assert_eq!([&params, &with_it].map(has_radius), [true, params.temperature == 0.0]);
             let logprobs = Some(LogprobMode::Processed.into());
             let wanted = Wanted { logprobs, siblings: 4, kept_set: true, hooked: false };
             assert_eq!(general.0.with(&wanted), general.0);

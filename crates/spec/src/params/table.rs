@@ -410,8 +410,7 @@ params! {
     context: u32 = 4 => setting(Stage::Draw).foreseen().within(from(1.0, 64.0, "in 1..=64"))
         .flag("N", "How many of the last ids choose a token's words");
 
-    /// The ids of which contexts are made: of the output, or of prompt and output (both). `prompt` is
-    /// refused.
+    /// The ids of which contexts are made: of the output, or of prompt and output (both).
     scope: Scope = Scope::Output => setting(Stage::Draw).foreseen()
         .flag("SCOPE", "The ids of which contexts are made: output or both");
 
@@ -430,7 +429,7 @@ params! {
     /// two different modes, ranks and lists follow the first; of the second only the token's logprob is
     /// reported. As the second, radius is how far all logits may move before another token is drawn (L7).
     mode: LogprobModes = LogprobModes { first: LogprobMode::Raw, second: None } => setting(Stage::Logprobs).foreseen()
-        .flag_named("logprobs", "MODE[,MODE]", "Report logprobs: raw, edited, tempered or processed; a second mode gives the token's besides, or the row's radius");
+        .flag_named("logprobs", "MODE[,MODE]", "Report logprobs: raw, edited, tempered or processed; a second mode gives the token's besides, or the row's radius; a number: --top-logprobs");
 
     /// How many of the most likely tokens to list; at most 2^20.
     top_n: u32 = 0 => setting(Stage::Logprobs).foreseen().within(from(0.0, MAX_VOCAB as f64, "in 0..=2^20"))

@@ -206,12 +206,13 @@ impl Loops {
             return Err(Error::length("loops.end", self.end.len(), format!("0 to {MAX_SECTION_IDS} ids")));
         }
         ids_in_vocab("loops.end", self.end.iter().copied(), vocab)?;
-        let conflict = |other, reason| Err(Error::Conflict { parameter: "loops.close", other, reason });
-        match self.close {
-            true if !has_section => conflict("section", "there is no section to close"),
-            true if !self.end.is_empty() => conflict("loops.end", "a loop ends in one way"),
-            _ => Ok(()),
+        let allowed = "false without `section`, whose end it is";
+        check(has_section || !self.close, "loops.close", self.close, allowed)?;
+        if self.close && !self.end.is_empty() {
+            let (other, reason) = ("loops.end", "a loop ends in one way");
+            return Err(Error::Conflict { parameter: "loops.close", other, reason });
         }
+        Ok(())
     }
 }
 
@@ -319,7 +320,7 @@ mod tests {
     fn a_loop_closes_a_section_or_forces_ids() {
         let loops = Loops { close: true, ..Loops::default() };
         let message = refused(SamplingParams { loops: Some(loops.clone()), ..Default::default() });
-        assert!(message.starts_with("loops.close cannot be combined with section"), "{message}");
+        assert_eq!(message, "loops.close is true, but must be false without `section`, whose end it is");
         let loops = Some(Loops { end: vec![1], ..loops });
         let message = refused(SamplingParams { loops, section: Some(closed(1)), ..Default::default() });
         assert!(message.starts_with("loops.close cannot be combined with loops.end"), "{message}");

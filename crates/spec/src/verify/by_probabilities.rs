@@ -142,8 +142,8 @@ impl<'a> Trial<'a> {
         if !judgement.is_of_chains(parents.is_some(), draft_probs.is_some()) {
             return None;
         }
-        let (all, read) = (draft_probs?, drafts.len() * vocab);
-        let draft_probs = if all.len() == read + vocab { &all[..read] } else { all };
+        let (all, read) = (draft_probs?, drafts.len().saturating_mul(vocab));
+        let draft_probs = if all.len().checked_sub(read) == Some(vocab) { &all[..read] } else { all };
         Some(DraftChain { drafts, draft_probs, target_probs, vocab, seed, position, draw })
     }
 

@@ -20,10 +20,29 @@ pub struct TargetRow<'a> {
     pub mask: Option<&'a [u32]>,
     /// The token to emit if the walk reaches the row, instead of the drawn one.
     pub forced: Option<u32>,
+    /// Whether the caller edits the row.
+    pub hooked: bool,
 }
 
-/// The caller's own edits of a row, which is named by its number.
+/// The caller's own edits of a row that says so, which is named by its number.
 pub type RowEdits<'h> = &'h mut dyn FnMut(usize, &mut [f32]);
+
+impl TargetRow<'_> {
+    /// Samples this row, whose number is `number`, with the caller's edits if it has any.
+    pub(super) fn sample(
+        &self,
+        number: usize,
+        request: &Request<'_>,
+        edits: &mut Option<RowEdits<'_>>,
+    ) -> Result<Outcome> {
+        match edits {
+            Some(edits) if self.hooked => {
+                sample(self.row, request, Some(&mut |z: &mut [f32]| edits(number, z)))
+            }
+            _ => sample(self.row, request, None),
+        }
+    }
+}
 
 /// The rows that a walk went through, in turn; one token is emitted from each.
 #[derive(Clone, Debug)]
@@ -115,14 +134,11 @@ pub fn coupled(
     let mut next = Some(0);
     while let Some(row) = next {
         let depth = walk.rows.len() as u32;
-        let TargetRow { row: logits, mask, forced } = rows[row];
+        let TargetRow { mask, forced, .. } = rows[row];
         let position = request.position.wrapping_add(depth);
         let forced = forced.map(Forced::by_caller);
         let request = Request { output: &output, position, mask, forced, ..*request };
-        let outcome = match &mut edits {
-            Some(edits) => sample(logits, &request, Some(&mut |z: &mut [f32]| edits(row, z)))?,
-            None => sample(logits, &request, None)?,
-        };
+        let outcome = rows[row].sample(row, &request, &mut edits)?;
         next = row_after(tree, request.params, row, outcome.token);
         output.extend(u32::try_from(outcome.token));
         walk.rows.push(row);

@@ -4,7 +4,7 @@
 //! token that was decided on as a known one, which gives all that is said of it.
 
 use crate::error::{Error, Result};
-use crate::oracle::{Outcome, sample};
+use crate::oracle::Outcome;
 use crate::request::{Forced, Request};
 use crate::row::NONE;
 
@@ -109,10 +109,7 @@ impl Walker<'_, '_> {
         let position = self.request.position.wrapping_add(path.len() as u32);
         let request =
             Request { output: &output, position, mask: self.rows[row].mask, forced, ..*self.request };
-        match &mut self.edits {
-            Some(edits) => sample(self.rows[row].row, &request, Some(&mut |z: &mut [f32]| edits(row, z))),
-            None => sample(self.rows[row].row, &request, None),
-        }
+        self.rows[row].sample(row, &request, &mut self.edits)
     }
 
     /// Returns the tokens that were emitted.

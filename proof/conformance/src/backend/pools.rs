@@ -188,12 +188,15 @@ impl Pools {
         done
     }
 
-    /// Does the same on all ranks, one after the other.
+    /// Does the same on all ranks, at once: ranks on devices may wait for each other.
     ///
     /// # Errors
     /// The pool's.
-    pub fn each<T: PartialEq + Debug>(&mut self, work: impl Fn(&mut Pool) -> Result<T>) -> Result<T> {
-        let mut results = self.all.iter_mut().map(work);
+    pub fn each<T: PartialEq + Debug + Send>(
+        &mut self,
+        work: impl Fn(&mut Pool) -> Result<T> + Sync,
+    ) -> Result<T> {
+        let mut results = each_at_once(&mut self.all, |_, pool| work(pool)).into_iter();
         let first = results.next().expect("a pool");
         results.for_each(|other| assert_eq!(other, first, "all ranks come to the same"));
         of_caller(first)
@@ -204,7 +207,6 @@ impl Pools {
     /// # Errors
     /// The errors of [`Pool::sequence`].
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
-        // Devices are waited for, which all ranks must do alike.
         self.each(|pool| pool.sequence(slot).map(|sequence| format!("{:?}", sequence.state())))?;
         self.all[0].sequence(slot)
     }
@@ -312,8 +314,11 @@ impl Pools {
     /// # Errors
     /// The pool's.
     pub fn enqueue_assigned(&mut self, work: &Work<'_>) -> Result<()> {
+        // Ranks without rows of hidden states get rows on their devices, and drafts where the other ranks
+        // have them.
+        let has_host_drafts = self.heads.is_some();
         let enqueue = |pool: &mut Pool, work: &Work<'_>| {
-            in_place(pool, work, false, |pool, work| pool.enqueue(&[work]))
+            in_place(pool, work, has_host_drafts, |pool, work| pool.enqueue(&[work]))
         };
         self.with_parts_of_layout(work, true, enqueue).map(drop)
     }
@@ -498,16 +503,23 @@ fn at_once<T: Send>(
     pools: &mut [Pool],
     work: impl Fn(usize, &mut Pool) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
+    each_at_once(pools, work).into_iter().map(of_caller).collect()
+}
+
+/// Calls `work` for all ranks at once, and returns the result of each rank.
+fn each_at_once<T: Send>(
+    pools: &mut [Pool],
+    work: impl Fn(usize, &mut Pool) -> Result<T> + Sync,
+) -> Vec<Result<T>> {
     if let [pool] = pools {
-        return Ok(vec![work(0, pool)?]);
+        return vec![work(0, pool)];
     }
     let work = &work;
-    let results: Vec<Result<T>> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let ranks = pools.iter_mut().enumerate();
         let ranks: Vec<_> = ranks.map(|(rank, pool)| scope.spawn(move || work(rank, pool))).collect();
         ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
-    });
-    results.into_iter().map(of_caller).collect()
+    })
 }
 
 /// Returns what one process would have; a group that breaks is no case of a rule.

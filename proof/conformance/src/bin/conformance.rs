@@ -9,13 +9,14 @@
 //! `verified-draws [--seed N] [COUNT]` does so with tokens of a pool's verified drafts, in every mode that
 //! keeps the law, and with `verified-draws-on NAME` a device's pool, `cuda` or `cuda_emulated`;
 //! `numbers [--every] NAME` holds the numbers of a device to the definition, on every 32-bit word if asked;
-//! `batch NAME` holds large mixed batches on it to the CPU; `softmax NAME` holds its softmax of random rows
-//! to the oracle's probabilities, `operators NAME` its operators' draws and rows to the oracle,
-//! `selected NAME` its logprobs of tokens, `given NAME` its logprobs of given ids over given sets and their
-//! gradient, `chains NAME` its chains of drafts; `stream NAME [TOKENS]` decodes many requests with drafts and
-//! without on `pool`, `ranks`, `cuda` or `cuda_emulated`, and compares the tokens; `trained NAME [TOKENS]`
-//! does so with kept sets, and holds each token's logprob to the trainer's function over the edited row;
-//! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
+//! `batch NAME` holds large mixed batches on it to the CPU, `few-values NAME [ROWS] [SEED]` as many rows of
+//! few distinct values; `softmax NAME` holds its softmax of random rows to the oracle's probabilities,
+//! `operators NAME` its operators' draws and rows to the oracle, `selected NAME` its logprobs of tokens,
+//! `given NAME` its logprobs of given ids over given sets and their gradient, `chains NAME` its chains of
+//! drafts; `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `ranks`, `cuda` or
+//! `cuda_emulated`, and compares the tokens; `trained NAME [TOKENS]` does so with kept sets, and holds each
+//! token's logprob to the trainer's function over the edited row; `boundaries NAME` holds operators, steps
+//! and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that
 //! many ranks, holds them to one device, and times every layout (`steps`, `forty`, `drafts`, `mixed`,
 //! `small`, `edited`, `edited-drafts`, `lists`, or all of them; `lists@32000` times a part over that many
@@ -41,7 +42,7 @@ use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_conformance::stream::{self, Counted};
 use gumball_conformance::verified_draws::{self, Place, WAYS};
-use gumball_conformance::{given_logprobs, operators, selected_logprobs, softmax};
+use gumball_conformance::{few_values, given_logprobs, operators, selected_logprobs, softmax};
 use gumball_cpu::Level;
 use gumball_cuda::Runtime;
 use gumball_cuda::numeric_check::{self, Inputs, NUMBERS};
@@ -49,7 +50,7 @@ use gumball_engine::Device;
 
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--part I/N]] [FILTER] | golden [NAME|--bless] \
     | draws [--seed N] [COUNT] \
-    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
+    | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | few-values NAME [ROWS] [SEED] | softmax NAME \
     | operators NAME | selected NAME | given NAME | chains NAME [COUNT] \
     | stream NAME [TOKENS] | trained NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
     | boundaries [--reduced] NAME | reduced NAME [--part I/N] \
@@ -87,6 +88,9 @@ fn act(arguments: &[&str]) -> Result<bool, String> {
         ("numbers", ["--every", name]) => numbers(name, true),
         ("numbers", [name]) => numbers(name, false),
         ("batch", [name]) => batches(name, &batch::shapes()),
+        ("few-values", [name]) => few_values(name, 20_000, 1),
+        ("few-values", [name, rows]) => few_values(name, number(rows)?, 1),
+        ("few-values", [name, rows, seed]) => few_values(name, number(rows)?, number(seed)?),
         ("softmax", [name]) => each_seed(name, "softmax", 2_000, softmax::hold),
         ("operators", [name]) => each_seed(name, "operators", 4_000, operators::hold),
         ("selected", [name]) => each_seed(name, "selected logprobs", 3_000, selected_logprobs::hold),
@@ -333,6 +337,37 @@ fn batches(name: &str, shapes: &[Shape]) -> Result<bool, String> {
         }
     }
     println!("batches: {failed} of {} failed", shapes.len());
+    Ok(failed == 0)
+}
+
+/// Holds batches of few distinct values, from a seed on, until as many rows are held.
+fn few_values(name: &str, rows: usize, seed: u64) -> Result<bool, String> {
+    let device = device(name).map_err(|error| error.to_string())?;
+    // An emulator takes long for a tile.
+    let extent = match name {
+        "cuda" => few_values::Extent { tiles: 4096, elements: 1 << 23 },
+        _ => few_values::Extent { tiles: 1024, elements: 1 << 19 },
+    };
+    let (mut held, mut failed) = (0, 0);
+    for seed in seed << 32.. {
+        if held >= rows {
+            break;
+        }
+        if seed % 256 == 255 {
+            println!("{held} rows");
+        }
+        match few_values::hold(&device, seed, extent) {
+            Ok(rows) => held += rows,
+            Err(text) => {
+                failed += 1;
+                println!("FAILED: {text}");
+            }
+        }
+        if failed == 10 {
+            break;
+        }
+    }
+    println!("few values: {held} rows equal the CPU's, {failed} batches differ");
     Ok(failed == 0)
 }
 

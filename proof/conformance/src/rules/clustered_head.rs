@@ -2,6 +2,7 @@
 //! (H7, H8, H10).
 
 use gumball_spec::head::Scaling;
+use gumball_spec::head::clusters::NO_ID;
 use gumball_spec::{DynamicTemperature, LogprobMode, LogprobsParams, Mirostat, NONE, SamplingParams, Status};
 
 use crate::case::{CallerEdit, Case, Dtype};
@@ -22,8 +23,8 @@ rules!(clustered_head_rules:
 
 /// Returns the clusters of ids in their own order, with centroids.
 fn clusters(vocab: usize, capacity: usize, centroids: &[f32], probes: usize) -> ClusterCase {
-    let ids = (0..vocab as u32).collect();
-    ClusterCase { ids, capacity, centroids: centroids.to_vec(), probes, special_ids: Vec::new() }
+    let maps = (0..vocab as u32).collect();
+    ClusterCase { maps, capacity, centroids: centroids.to_vec(), probes, special_ids: Vec::new() }
 }
 
 /// Returns the request of a case that asks for the logprobs of all ids, of which those outside the probed set
@@ -57,8 +58,15 @@ fn the_clusters_with_the_largest_scores_are_probed(check: &Check<'_>) {
     let head = HeadCase::new(Dtype::F32, &[7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0], &[-2.0], 1);
     probes(check, &head, &of(2), &[0, 1, 4, 5]);
     // Ids stand in clusters in any order.
-    let shuffled = ClusterCase { ids: vec![6, 0, 3, 5, 1, 4, 2], ..of(2) };
+    let shuffled = ClusterCase { maps: vec![6, 0, 3, 5, 1, 4, 2], ..of(2) };
     probes(check, &head, &shuffled, &[0, 1, 4, 6]);
+    // Of one id, of three, of two and of one, by scores of 2, -6, -2 and -4.
+    let maps = [&[6, NO_ID, NO_ID][..], &[0, 3, 5], &[1, 4, NO_ID], &[2]].concat();
+    let of = |probes| ClusterCase { maps: maps.clone(), ..clusters(7, 3, &[-1.0, 3.0, 1.0, 2.0], probes) };
+    probes(check, &head, &of(1), &[6]);
+    probes(check, &head, &of(2), &[1, 4, 6]);
+    probes(check, &head, &of(3), &[1, 2, 4, 6]);
+    probes(check, &head, &of(4), &[0, 1, 2, 3, 4, 5, 6]);
 }
 
 fn clusters_of_equal_scores_are_probed_by_number(check: &Check<'_>) {
@@ -161,6 +169,21 @@ fn shuffled(vocab: usize, seed: u64) -> Vec<u32> {
     ids
 }
 
+/// Puts ids into clusters of `capacity` to one, again and again.
+fn uneven(ids: &[u32], capacity: usize) -> Vec<u32> {
+    let (mut maps, mut rest) = (Vec::new(), ids);
+    for size in (1..=capacity).rev().cycle() {
+        let (map, after) = rest.split_at(size.min(rest.len()));
+        maps.extend_from_slice(map);
+        maps.resize(maps.len().next_multiple_of(capacity), NO_ID);
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    maps
+}
+
 fn a_clustered_head_gives_what_the_row_of_its_probed_set_gives(check: &Check<'_>) {
     let mut turns = 0..;
     for (vocab, width, capacity) in [(600, 48, 16), (257, 33, 7), (40, 5, 1), (40, 5, 40), (600, 17, 299)] {
@@ -171,10 +194,12 @@ fn a_clustered_head_gives_what_the_row_of_its_probed_set_gives(check: &Check<'_>
                 head.bias = Some(rows::bell(vocab, 1.0, 7));
                 head.scaling = Scaling { logit_scale: 0.5, softcap: 6.0 };
             }
-            let count = vocab.div_ceil(capacity);
+            let ids = shuffled(vocab, seed);
+            let maps = if seed < 2 { ids } else { uneven(&ids, capacity) };
+            let count = maps.len().div_ceil(capacity);
             for probes in [1, count.div_ceil(5), count] {
                 let clusters = ClusterCase {
-                    ids: shuffled(vocab, seed),
+                    maps: maps.clone(),
                     capacity,
                     centroids: rows::bell(count * width, 1.0, 60 + seed),
                     probes,
@@ -245,11 +270,13 @@ fn a_fast_clustered_head_has_the_logits_of_the_fast_one_in_any_batch(check: &Che
             case.scaling = Scaling { logit_scale: 0.5, softcap: 30.0 };
             case
         };
-        let count = vocab.div_ceil(capacity);
+        let ids = shuffled(vocab, n);
+        let maps = if n == 2 { uneven(&ids, capacity) } else { ids };
+        let count = maps.len().div_ceil(capacity);
         // Every other shape has centroids that bf16 holds.
         let held = |x: f32| if n % 2 == 0 { x } else { half::bf16::from_f32(x).to_f32() };
         let clusters = ClusterCase {
-            ids: shuffled(vocab, n),
+            maps,
             capacity,
             centroids: rows::bell(count * width, 1.0, 60 + n).into_iter().map(held).collect(),
             probes: count.div_ceil(part),
@@ -260,7 +287,7 @@ fn a_fast_clustered_head_has_the_logits_of_the_fast_one_in_any_batch(check: &Che
         let centroids = HeadCase::new(dtype, &clusters.centroids, &states, width);
         let scores = check.fast_head(&centroids, &params).expect("a fast head");
         for (z, scores) in expected.chunks_mut(vocab).zip(scores.chunks(count)) {
-            let outside = z.iter_mut().zip(clusters.clusters().is_probed(scores));
+            let outside = z.iter_mut().zip(clusters.clusters().is_probed(scores, vocab));
             outside.filter(|(_, is_probed)| !is_probed).for_each(|(z, _)| *z = f32::NEG_INFINITY);
         }
         // The numbers of hidden states that are multiplied at once, the most whose probed ids are listed

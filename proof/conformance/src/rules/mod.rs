@@ -146,6 +146,14 @@ impl Rule {
         self.rule.starts_with(['F', 'M', 'P', 'L']) && !self.name.starts_with("draws_")
     }
 
+    /// Returns whether the body counts how often tokens are drawn, in thousands of draws.
+    #[must_use]
+    pub fn counts_draws(&self) -> bool {
+        self.name.starts_with("draws_")
+            || self.name.starts_with("rare_tokens_")
+            || self.name.ends_with("follow_their_probabilities")
+    }
+
     /// Runs the body against a backend.
     ///
     /// # Panics

@@ -1,11 +1,15 @@
 //! Parameters: what lies outside its range is refused by name, before anything is drawn.
 
+use gumball_spec::params::Field;
 use gumball_spec::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Mirostat,
-    Parameter, Parameters, SamplingParams,
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Loops,
+    Mark, Mirostat, Parameter, Parameters, SamplingParams, Scope, Section, Watermark,
 };
 
 use crate::case::Case;
+use crate::generate::add_keys;
+use crate::observed::{Observed, differences};
+use crate::rows;
 use crate::rules::Check;
 
 rules!(params_rules:
@@ -17,6 +21,7 @@ rules!(params_rules:
     E2 numbers_outside_their_range_are_refused_by_name,
     E4 ids_outside_the_vocabulary_are_refused_by_name,
     E2 the_ends_of_each_range_are_accepted,
+    E2 counts_that_no_text_reaches_are_one,
     N9 a_forced_token_outside_the_vocabulary_is_refused,
     F6 a_limit_that_no_update_reaches_is_refused,
     N7 an_empty_or_too_long_row_is_refused,
@@ -170,6 +175,64 @@ fn the_ends_of_each_range_are_accepted(check: &Check<'_>) {
     for temperature in [-0.0, f32::from_bits(1), 2f32.powi(-100)] {
         accepts(check, SamplingParams { temperature, ..base() });
     }
+}
+
+/// Holds that all counts beyond the text and the vocabulary do the same, those included that a sum with a
+/// length takes beyond 32 bits.
+fn counts_that_no_text_reaches_are_one(check: &Check<'_>) {
+    fn of_part<T: Parameters>(check: &Check<'_>, base: &Case, part: fn(&mut SamplingParams) -> &mut T) {
+        for parameter in T::TABLE {
+            let is_count = parameter.range.is_some_and(|range| range.contains(u32::MAX.into()));
+            if !is_count || parameter.name == "watermark.key" {
+                continue;
+            }
+            let beyond = [0, 1, 2, 3, 4, 5, 1 << 31].map(|less| i64::from(u32::MAX - less));
+            let whole = [1 << 32, (1 << 32) + 1, i64::MAX];
+            let mut first: Option<Observed> = None;
+            for value in [1 << 20].into_iter().chain(beyond).chain(whole) {
+                let mut case = base.clone();
+                match part(&mut case.params).field(parameter.field()).expect("the table names fields").1 {
+                    Field::Whole(field) => *field = value,
+                    Field::Count(field) if value <= u32::MAX.into() => *field = value as u32,
+                    _ => continue,
+                }
+                let seen = check.sees(&case);
+                let differs = differences(first.get_or_insert_with(|| seen.clone()), &seen);
+                if !differs.is_empty() {
+                    check.fail(
+                        &case,
+                        format_args!("takes {} of {value} for another:\n{differs}", parameter.name),
+                    );
+                }
+            }
+        }
+    }
+    add_keys();
+    let all = SamplingParams {
+        temperature: 0.7,
+        min_p: 0.1,
+        repetition_penalty: 1.3,
+        frequency_penalty: 0.2,
+        dry: Dry { multiplier: 0.8, ..Dry::default() },
+        no_repeat_ngram: 3,
+        stop_ids: vec![4, 5],
+        watermark: Watermark { context: 2, scope: Scope::Both, ..Watermark::default() }.into(),
+        ..base()
+    };
+    let section = Some(Section { close: vec![8], end: vec![6], ..Section::default() });
+    let loops = Some(Loops { min_copies: 2, min_tokens: 2, every: 1, end: vec![7], ..Loops::default() });
+    let case = Case::of(&rows::model_like(300, 6), all).after(&[1, 2, 9, 7], &[1, 2, 9, 1, 2]);
+    of_part(check, &case, |params| params);
+    of_part(check, &case, |params| &mut params.dry);
+    of_part(check, &case, |params| match &mut params.watermark {
+        Mark::Own(watermark) => watermark,
+        other => unreachable!("{other:?} was set"),
+    });
+    let with = |params| Case { params, ..case.clone() };
+    let case_of_section = with(SamplingParams { section, ..case.params.clone() });
+    of_part(check, &case_of_section, |params| params.section.as_mut().expect("set"));
+    let case_of_loops = with(SamplingParams { loops, ..case.params.clone() });
+    of_part(check, &case_of_loops, |params| params.loops.as_mut().expect("set"));
 }
 
 fn a_forced_token_outside_the_vocabulary_is_refused(check: &Check<'_>) {

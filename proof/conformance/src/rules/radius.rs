@@ -19,6 +19,7 @@ rules!(radius_rules:
     L7 thresholds_of_probabilities_have_the_radius_of_the_cut,
     L7 a_first_token_that_alone_is_kept_stays_until_it_is_overtaken,
     L7 a_forced_token_and_one_alone_have_no_bound,
+    L7 where_a_distance_overflows_the_radius_is_0,
     L7 a_known_token_and_what_no_rule_names_have_the_radius_0,
     L7 an_empty_row_has_none,
 );
@@ -293,11 +294,45 @@ fn a_forced_token_and_one_alone_have_no_bound(check: &Check<'_>) {
     let plain = || asking(SamplingParams::default());
     let forced = |forced| Case { forced: Some(forced), ..Case::of(&row, plain()) };
     assert_eq!([0, 2].map(|id| radius_of(check, &forced(id)).1), [INF; 2]);
-    for temperature in [0.0, 1.0] {
-        let params = SamplingParams { temperature, ..plain() };
+    // What no distance bounds comes before a token that is alone, and after one that is forced.
+    let typical = SamplingParams { typical_p: 0.9, ..plain() };
+    let of_typical = Case { mask: Some(vec![0b0010]), ..Case::of(&row, typical) };
+    let forced = Case { forced: Some(1), ..of_typical.clone() };
+    assert_eq!([of_typical, forced].map(|case| radius_of(check, &case)), [(1, 0.0), (1, INF)]);
+    for params in [
+        SamplingParams { temperature: 0.0, ..plain() },
+        plain(),
+        SamplingParams { top_k: 2, min_p: 0.1, top_p: 0.9, ..plain() },
+        SamplingParams { p_less: true, ..plain() },
+    ] {
         let alone = Case { mask: Some(vec![0b0010]), ..Case::of(&row, params.clone()) };
         assert_eq!(radius_of(check, &alone), (1, INF));
         assert!(radius_of(check, &Case::of(&row, params)).1 < 1.0);
+    }
+}
+
+fn where_a_distance_overflows_the_radius_is_0(check: &Check<'_>) {
+    let plain = || asking(SamplingParams::default());
+    let greedy = || SamplingParams { temperature: 0.0, ..plain() };
+    let huge = SamplingParams { repetition_penalty: 1e-45, ..plain() };
+    for (row, history, params) in [
+        (vec![1.5, 1.0], &[0][..], huge.clone()),
+        (vec![1.5, 1.0, 0.5], &[0, 2], huge),
+        (vec![3e38, -3e38], &[], greedy()),
+        (vec![5.0, f32::MIN], &[], plain()),
+        (vec![f32::MAX, f32::MIN], &[], SamplingParams { top_p: 0.5, min_p: 0.1, ..plain() }),
+        ([vec![INF], vec![-1e38; 700]].concat(), &[], SamplingParams { temperature: 0.1, ..plain() }),
+    ] {
+        assert_eq!(
+            radius_of(check, &Case::of(&row, params.clone()).after(history, &[])).1,
+            0.0,
+            "{params:?}"
+        );
+    }
+    // What a float holds has its bound.
+    for params in [greedy(), SamplingParams { top_k: 1, ..plain() }] {
+        let far = radius_of(check, &Case::of(&[5.0, -1e38], params)).1;
+        assert!(far > 4.99e37 && far < 5e37, "{far}");
     }
 }
 

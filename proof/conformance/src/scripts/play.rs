@@ -97,9 +97,10 @@ pub fn play(
             }
         }
     }
-    match one.states(&known) == other.states(&known) {
+    let (wanted, seen) = (one.states(&known), other.states(&known));
+    match wanted == seen {
         true => Ok(counted),
-        false => Err(format!("sequences differ at the end of\n{script}")),
+        false => Err(format!("sequences are\n{seen:?}\ninstead of\n{wanted:?}\nat the end of\n{script}")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from .. import _gumball
 from ..errors import RefusedError
 from ..params import SamplingParams
 
-__all__ = ["Guess", "PackedKept", "ids_of", "lists_of", "packed", "picked", "refuse_edits", "repacked"]
+__all__ = ["Guess", "PackedKept", "ids_of", "lists_of", "packed", "picked", "refuse_edits", "repacked", "unpacked"]
 
 # The first word of a set whose other words are its bitmask.
 _BITMASK = -1
@@ -43,6 +43,9 @@ def refuse_edits(params: SamplingParams, otherwise: str, *, repeatable: bool) ->
 def picked(sets: tuple[NDArray[np.int32], NDArray[np.int32]], rows: NDArray[np.int64]) -> tuple[Any, Any]:
     """Picks rows' sets, in the order of `rows`, from the lengths and ids that `Outputs.kept_sets` returns."""
     lengths, ids = sets
+    if len(rows) == len(lengths) and (rows == np.arange(len(rows))).all():
+        # A copy, since what a step fetched lies in memory that the next ones take again.
+        return lengths.astype(np.int64), ids[: lengths.sum()].copy()
     some = lengths[rows].astype(np.int64)
     # How far the ids of each row move to the front.
     moved = np.cumsum(lengths, dtype=np.int64)[rows] - np.cumsum(some)
@@ -152,10 +155,17 @@ def _set_bits(words: NDArray[np.int32]) -> NDArray[np.int32]:
     return _gumball.packed_sets(np.ascontiguousarray(words).reshape(1, -1), False)[1]
 
 
-def lists_of(lengths: Iterable[int], ids: NDArray[np.int32]) -> list[list[int]]:
+def unpacked(lengths: NDArray[np.int64], ids: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Returns the lengths and ids of sets that :func:`packed` packed, without bitmasks."""
+    ends = np.cumsum(lengths)
+    begins = (ends - lengths)[lengths > 0]
+    if not (ids[begins] == _BITMASK).any():
+        return lengths, ids
+    sets = [ids_of(part) for part in np.split(ids, ends[:-1])]
+    return np.array([len(one) for one in sets], np.int64), np.concatenate(sets)
+
+
+def lists_of(lengths: Sequence[int] | NDArray[np.int64], ids: NDArray[np.int32]) -> list[list[int]]:
     """Returns the ids of each set that :func:`packed` packed, as lists."""
-    made, at = [], 0
-    for length in lengths:
-        made.append(ids_of(ids[at : at + length]).tolist())
-        at += length
-    return made
+    counts, plain = unpacked(np.asarray(lengths, np.int64), ids)
+    return [part.tolist() for part in np.split(plain, np.cumsum(counts)[:-1])] if len(counts) else []

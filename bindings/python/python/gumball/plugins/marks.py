@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import add_watermark_keys, detect
+from .._gumball import shown_text
 from ..errors import InvalidValueError, RefusedError
 from ..flat import FLAT_NAMES, flat_params, read_flag
 from ..params import SamplingParams
@@ -46,11 +47,13 @@ class Server:
         switches = {field: given.pop(field) for field in ("default_enabled", "enforce_all") if field in given}
         for field, value in switches.items():
             if not isinstance(value, bool):
-                raise InvalidValueError(f"{name} has {field} = {value!r}, but it must be true or false")
+                raise InvalidValueError(f"{name} has {field} = {shown_text(repr(value))}, but it must be true or false")
         mark = {f"watermark_{field}": value for field, value in given.items()}
         unknown = sorted(mark.keys() - {*FLAT_NAMES})
         if unknown:
-            raise InvalidValueError(f"{name}: {unknown[0].removeprefix('watermark_')} is no field of a watermark")
+            raise InvalidValueError(
+                f"{name}: {shown_text(unknown[0].removeprefix('watermark_'))} is no field of a watermark"
+            )
         try:
             detect([], flat_params(mark, name)["watermark"])
         except ValueError as error:
@@ -84,16 +87,19 @@ def server_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     return flat_params(given, source)
 
 
-def refuse_lone_key(params: SamplingParams) -> None:
-    """Raises RefusedError for a mark by a key that is not in the file: another process, which samples, could not draw the request."""
+def refuse_lone_key(params: SamplingParams, *, samples_here: bool = False) -> None:
+    """Raises RefusedError for a mark by a key that the process that samples has not. Another process has those of the file alone; samples_here: whether it is this one."""
     mark = params.watermark
     if mark and mark.key not in _SHARED:
         try:
             detect([], mark)
         except ValueError:
+            here = ", and add_watermark_keys has added none" if samples_here else ""
             raise RefusedError(
-                f"watermark_key is {mark.key}, but GUMBALL_WATERMARK_KEYS has no key of that number"
+                f"watermark_key is {mark.key}, but GUMBALL_WATERMARK_KEYS has no key of that number{here}"
             ) from None
+        if samples_here:
+            return
         raise RefusedError(
             f"watermark_key is {mark.key}, which only this process has; "
             "add the key to the file that GUMBALL_WATERMARK_KEYS names, which each process of the engine reads"
@@ -103,7 +109,11 @@ def refuse_lone_key(params: SamplingParams) -> None:
 def _read_keys() -> set[int]:
     """Adds the keys of the file, if one is named, and returns their numbers."""
     file = os.environ.get("GUMBALL_WATERMARK_KEYS")
-    text = Path(file).read_text(encoding="utf-8") if file else ""
+    try:
+        text = Path(file).read_text(encoding="utf-8") if file else ""
+    except OSError as error:
+        why = f"GUMBALL_WATERMARK_KEYS is {shown_text(file)}, but must be a file of keys: {error.strerror}"
+        raise InvalidValueError(why) from None
     add_watermark_keys(text)
     # A line that adds no key is empty or a comment.
     return {int(line.split()[0]) for line in text.splitlines() if add_watermark_keys(line)}

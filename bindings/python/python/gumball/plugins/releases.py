@@ -33,16 +33,16 @@ def warn_if_untried(plugin: str, names: tuple[str, ...], least: str, below: str)
 
 
 @contextmanager
-def taking_places(plugin: str, engine: str, otherwise: str) -> Iterator[None]:
+def taking_places(plugin: str, engine: str, tried: tuple[str, str], otherwise: str) -> Iterator[None]:
     """Says, where the code inside looks at a place of an engine that is missing, what to do about it: raises RuntimeError.
 
-    engine: with the release that the plug-in was written for. otherwise: how to do without the plug-in.
+    tried: the first release that was tried, and the first that was not. otherwise: how to do without the plug-in.
     """
     try:
         yield
     except (ImportError, AttributeError, KeyError) as error:
         raise RuntimeError(
-            f"{plugin} was written for {engine}; a place of that is missing here: {error!r}. "
+            f"{plugin} was tried with {engine} from {tried[0]} and below {tried[1]}, of which a place is missing here: {error!r}. "
             f"Install a release of both that fit, or {otherwise}"
         ) from error
 

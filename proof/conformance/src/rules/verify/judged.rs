@@ -3,7 +3,7 @@
 
 use gumball_spec::num::exp2;
 use gumball_spec::verify::by_probabilities::Judgement;
-use gumball_spec::{Error, Mark, Mirostat, NONE, SamplingParams, Status};
+use gumball_spec::{DynamicTemperature, Error, Mark, Mirostat, NONE, SamplingParams, Status};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::Drafted;
@@ -44,10 +44,14 @@ fn chain(params: SamplingParams, first: usize, nodes: &[(i32, usize)]) -> Drafte
 }
 
 fn drafts_of_probability_1_are_accepted_and_others_of_0_refused(check: &Check<'_>) {
-    let of = |drafts: [i32; 3]| {
-        chain(SamplingParams::default(), 3, &[(drafts[0], 1), (drafts[1], 4), (drafts[2], 1)])
-    };
-    for judgement in ALL {
+    // A temperature of the row's own may be 0 as well.
+    let dynamic_temperature = Some(DynamicTemperature { min: 0.0, max: 0.0, exponent: 1.0 });
+    let own = SamplingParams { dynamic_temperature, ..SamplingParams::default() };
+    let both = [SamplingParams::default(), own];
+    for (judgement, params) in ALL.iter().flat_map(|judgement| both.iter().map(|params| (*judgement, params)))
+    {
+        let of =
+            |drafts: [i32; 3]| chain(params.clone(), 3, &[(drafts[0], 1), (drafts[1], 4), (drafts[2], 1)]);
         check.walks_to(&of([3, 1, 4]).judged(judgement, None), &[0, 1, 2, 3], &[3, 1, 4, 1]);
         check.walks_to(&of([3, 0, 4]).judged(judgement, None), &[0, 1], &[3, 1]);
         check.walks_to(&of([3, NONE, 4]).judged(judgement, None), &[0, 1], &[3, 1]);
@@ -58,7 +62,8 @@ fn drafts_of_probability_1_are_accepted_and_others_of_0_refused(check: &Check<'_
         let mut probs = vec![0.0; 4 * 6];
         (probs[3], probs[6 + 1], probs[12 + 4]) = (q, q, q);
         for judgement in [Judgement::Rejection, Judgement::Block] {
-            let drafted = of([3, 1, 4]).judged(judgement, Some(probs.clone()));
+            let drafted = chain(SamplingParams::default(), 3, &[(3, 1), (1, 4), (4, 1)]);
+            let drafted = drafted.judged(judgement, Some(probs.clone()));
             check.walks_to(&drafted, &[0, 1, 2, 3], &[3, 1, 4, 1]);
         }
     }

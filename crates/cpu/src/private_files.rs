@@ -1,33 +1,35 @@
-//! Reads and writes files that only the user can have written.
+//! Reads and writes files that only the user can have written: those of a cache.
 //!
-//! Machine code from the cache runs in the user's GPU context. So a file is read only if it belongs to the
-//! user or to root, and nobody else may write to it. Symbolic links are not followed. New files have mode
-//! 0600, new folders 0700; those for everybody 0644 and 0755. A folder that belongs to the program itself is
-//! read without these checks. Systems other than Unix have no such modes; there the user's folder is as
-//! private as the system makes it.
+//! What a cache holds is used without being made again: machine code runs in the user's GPU context, a model
+//! writes the user's text. So a file is read only if it and its folder belong to the user or to root, and
+//! nobody else may write to them. Symbolic links are not followed. New files have mode 0600, new folders
+//! 0700; those for everybody 0644 and 0755. A folder that belongs to the program itself is read without these
+//! checks. Systems other than Unix have no such modes; there the user's folder is as private as the system
+//! makes it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use gumball_cpu::files::{Links, NewFile, open_plain};
+use crate::files::{Links, NewFile, open_plain};
 
 /// The largest file that is read, so that a damaged folder cannot exhaust the memory.
 const LONGEST_BYTES: u64 = 1 << 30;
 
 /// Returns why a path cannot be trusted as a folder; `None` if it does not exist, or only the user can write
 /// to it.
-pub(crate) fn trouble(folder: &Path) -> Option<String> {
+#[must_use]
+pub fn trouble(folder: &Path) -> Option<String> {
     let metadata = fs::metadata(folder).ok()?;
     if !metadata.is_dir() {
         return Some("it is no folder; remove it".to_owned());
     }
-    foreign(&metadata).map(|reason| format!("{reason}; make it yours alone (chmod 700) or remove it"))
+    foreign(&metadata)
 }
 
 /// Who else may read new files and folders. Nobody else may write to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readers {
+pub enum Readers {
     /// Nobody but the user.
     User,
     /// Everybody.
@@ -39,7 +41,7 @@ pub(crate) enum Readers {
 /// # Errors
 /// The system's error, or `PermissionDenied` if only the user is to read the folder, and others may write to
 /// it.
-pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
+pub fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -54,40 +56,42 @@ pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
 /// # Errors
 /// The errors of [`open_plain`], also for a symbolic link; `PermissionDenied` if it is longer than
 /// `LONGEST_BYTES`, or others may write to it.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let (file, metadata) = open(path, Links::Refused)?;
-    if foreign(&metadata).is_some() {
-        return Err(io::ErrorKind::PermissionDenied.into());
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_all(open(OpenOptions::new().read(true), path)?)
+}
+
+/// Opens a file that only the user can have written, as `options` say.
+///
+/// # Errors
+/// The errors of [`open_plain`], also for a symbolic link; `PermissionDenied` if others may write to it.
+pub fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let file = open_plain(options, path, Links::Refused)?;
+    match foreign(&file.metadata()?) {
+        Some(reason) => Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
+        None => Ok(file),
     }
-    read_all(file)
 }
 
 /// Reads a file from a folder that is trusted, with symbolic links, as package managers make them.
 ///
 /// # Errors
 /// The errors of [`open_plain`]; `PermissionDenied` if it is longer than `LONGEST_BYTES`.
-pub(crate) fn read_trusted(path: &Path) -> io::Result<Vec<u8>> {
-    read_all(open(path, Links::Followed)?.0)
-}
-
-/// Opens a regular file that is not too long.
-fn open(path: &Path, links: Links) -> io::Result<(File, Metadata)> {
-    let file = open_plain(OpenOptions::new().read(true), path, links)?;
-    let metadata = file.metadata()?;
-    if metadata.len() > LONGEST_BYTES {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    Ok((file, metadata))
+pub fn read_trusted(path: &Path) -> io::Result<Vec<u8>> {
+    read_all(open_plain(OpenOptions::new().read(true), path, Links::Followed)?)
 }
 
 fn read_all(file: File) -> io::Result<Vec<u8>> {
+    if file.metadata()?.len() > LONGEST_BYTES {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let mut bytes = Vec::new();
     file.take(LONGEST_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Writes a file that only the user can write, and that appears when it is whole.
-pub(crate) fn write(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
+/// Returns options that give a new file the rights of one that only the user can write.
+#[must_use]
+pub fn options(readers: Readers) -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(
@@ -97,10 +101,22 @@ pub(crate) fn write(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<(
     // Elsewhere a file gets the rights that its folder hands down.
     #[cfg(not(unix))]
     let _ = readers;
-    let mut file = NewFile::opened(options, path)?;
+    options
+}
+
+/// Writes a file that only the user can write, and that appears when it is whole.
+///
+/// # Errors
+/// The errors of [`NewFile`].
+pub fn write(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<()> {
+    let mut file = NewFile::opened(options(readers), path)?;
     file.write_all(bytes)?;
     file.keep()
 }
+
+/// What to do about a file or folder of others.
+#[cfg(unix)]
+const REMEDY: &str = "make it yours alone (chmod -R go-w) or remove it";
 
 /// Returns why users other than this one and root may have written to a file or folder; `None` if they
 /// cannot.
@@ -109,9 +125,9 @@ fn foreign(metadata: &Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Some(format!("it belongs to another user, {owner}"));
+        return Some(format!("it belongs to another user, {owner}; {REMEDY}"));
     }
-    (mode & 0o022 != 0).then(|| format!("others can write to it (mode {mode:o})"))
+    (mode & 0o022 != 0).then(|| format!("others can write to it (mode {mode:o}); {REMEDY}"))
 }
 
 #[cfg(not(unix))]
