@@ -1,9 +1,9 @@
-"""Says which names of an engine that its plug-in uses moved between two releases: `python places.py ENGINE TRIED NEWEST FOLDER`, where pip puts their wheels.
+"""Says which names of a package that ours uses moved between two releases: `python places.py PACKAGE TRIED NEWEST FOLDER`, where pip puts them.
 
-Both are read by `ast`, as the plug-in is, so nothing is installed. A plug-in's names are what it imports of the engine, attributes of these, methods of the
-engine's classes that its own classes override or call, and names in strings, such as those of hooks; besides these what `signatures.json` has of the engine. A
-name moved if it is gone, or if the function, or the class that the plug-in calls, takes other arguments. What is behind an instance's attributes is left to
-the plug-ins' tests.
+Both are read by `ast`, as ours is, so nothing is installed. The names that ours uses are what it imports of the package, attributes of these, methods of the
+package's classes that its own classes override or call, and names in strings, such as those of hooks; besides these what `signatures.json` has of the package. A
+name moved if it is gone, or if the function, or the class that ours calls, takes other arguments, or if it is new in a file of which `signatures.json` has all
+names. What is behind an instance's attributes is left to tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from pathlib import Path
 from signatures import INTEGRATIONS, RECORDED
 
 sys.path.insert(0, str(INTEGRATIONS / "compat/tests/real"))
-from releases import download, files_of, text_of
+from releases import FOLDERS, RELEASES, download, files_of, functions_of, text_of
+
+# Where ours uses a package, under this folder; what stands in `signatures.json` alone has none.
+USERS = {
+    **{name: [f"{name}/gumball_{name}"] for name in ("vllm", "sglang", "tokenspeed", "transformers")},
+    "llama-cpp-python": ["llama_cpp/gumball_llama_cpp"],
+    "trl": ["trainers"],
+    "verl": ["trainers"],
+    "liger-kernel": ["trainers", "../bindings/python/python/gumball"],
+    "mlx-lm": ["others"],
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -224,12 +234,38 @@ def places(plug_in: Path, root: str, tried: Release) -> dict[tuple[str, str], bo
                 dotted, called = dotted.rpartition(".")[0], False
             key = (path.relative_to(plug_in.parent).as_posix(), dotted)
             found[key] = found.get(key, False) or called
-    for release, files in RECORDED.items():
-        if release.partition("==")[0] == root:
-            for path, names in files.items():
-                module = f"{root}.{path.removesuffix('.py').replace('/', '.')}"
-                found |= {("signatures.json", f"{module}.{name}"): True for name in names}
     return found
+
+
+def recorded_places(package: str, root: str) -> dict[tuple[str, str], bool]:
+    """What `signatures.json` has of a package, likewise."""
+    return {
+        ("signatures.json", f"{module_of(root, path)}.{name}"): True
+        for release, files in RECORDED.items()
+        if release.partition("==")[0] == package
+        for path, names in files.items()
+        for name in names
+    }
+
+
+def module_of(root: str, path: str) -> str:
+    return f"{root}.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+
+
+def added(package: str, root: str, newest: Release) -> Iterator[str]:
+    """A line for each name that the newest release has in a file of `signatures.json`, which does not have it."""
+    known = recorded_places(package, root)
+    wanted = {
+        path: pattern
+        for one in RELEASES
+        if one.partition("==")[0] == package
+        for path, pattern in RELEASES[one].items()
+    }
+    for path, pattern in wanted.items():
+        module = module_of(root, path)
+        for name in functions_of(newest.sources.get(module, b"").decode(), pattern):
+            if ("signatures.json", f"{module}.{name}") not in known:
+                yield f"signatures.json: {module}.{name} is new"
 
 
 def moved(found: dict[tuple[str, str], bool], tried: Release, newest: Release) -> Iterator[str]:
@@ -262,9 +298,12 @@ def difference(was: str, now: str) -> str:
 
 
 def main(package: str, tried: str, newest: str, folder: Path) -> None:
+    root = FOLDERS.get(package, package.replace("-", "_"))
     releases = [Release(dict(files_of(download(folder, f"{package}=={version}")))) for version in (tried, newest)]
-    found = places(INTEGRATIONS / package / f"gumball_{package}", package, releases[0])
-    for line in moved(found, *releases):
+    found = recorded_places(package, root)
+    for user in USERS.get(package, ()):
+        found |= places((INTEGRATIONS / user).resolve(), root, releases[0])
+    for line in itertools.chain(moved(found, *releases), added(package, root, releases[1])):
         print(f"{package} {newest}: {line}")
     print(f"{len(found)} places of {package} {tried} were looked for in {newest}", file=sys.stderr)
 

@@ -58,7 +58,7 @@ def per_token_logps(
     """The logprobs and entropies of the last `logits_to_keep` tokens of each sequence, as `GRPOTrainer._get_per_token_logps_and_entropies` has them of TRL's fused head.
 
     model: one of transformers, without a soft cap or a scale of logits. kept: the sets of these tokens, [sequences, logits_to_keep, words] or lists in
-    that order; padding has any set. No more than a chunk of logits exists at once.
+    that order; padding has any set, and what was not sampled, a tool's text say, none. No more than a chunk of logits exists at once.
     """
     outputs = model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
     hidden = outputs.last_hidden_state[:, -logits_to_keep - 1 : -1]

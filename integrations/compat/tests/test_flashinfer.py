@@ -142,8 +142,11 @@ def test_a_generator_moves_on_as_by_flashinfer(
     step = -(-increment(7, VOCAB) // 4) * 4
     assert generator.words == [5, 8 + step] and first.dtype == torch.int32
     assert (sample(rows, *given, generator=kind(), **more) == first).all()
-    # The state before the call, plus one, is the offset; a call after it draws anew.
-    assert (sample(rows, *given, seed=5, offset=9, **more) == first).all()
+    # A call draws by the state before it, and so does one with what is taken of the generator.
+    assert (sample(rows, *given, seed=5, offset=8, **more) == first).all()
+    taken = kind()
+    seed, offset = sampling.get_seed_and_offset(increment(7, VOCAB), taken)
+    assert (sample(rows, *given, seed=seed, offset=offset, **more) == first).all() and taken.words == generator.words
     assert (sample(rows, *given, generator=generator, **more) != first).any()
     lines = torch.zeros(30, dtype=torch.int64)
     many = sample(rows, *given, indices=lines, generator=generator, **more)
@@ -153,7 +156,7 @@ def test_a_generator_moves_on_as_by_flashinfer(
 
 def test_seed_and_offset_of_generators() -> None:
     generator = Generator(7, 4)
-    assert sampling.get_seed_and_offset(5, generator) == (7, 12) and generator.words == [7, 12]
+    assert sampling.get_seed_and_offset(5, generator) == (7, 4) and generator.words == [7, 12]
     host = [torch.Generator().manual_seed(3) for _ in range(2)]
     first = sampling.get_seed_and_offset(5, host[0], torch.device("cpu"))
     assert first == sampling.get_seed_and_offset(9, host[1]) != sampling.get_seed_and_offset(9, host[1])
@@ -179,6 +182,27 @@ def test_seeds_and_offsets_reproduce_draws(
     offsets[5] = 4
     mixed = sample(rows, *given, indices=lines, seed=words(17), offset=offsets, **more)
     assert (mixed == drawn[2]).sum() >= 139 and mixed[5] == drawn[3][5]
+
+
+def test_a_bound_of_top_k_acts_where_it_does_in_flashinfer() -> None:
+    top_k, keys = torch.tensor([3, -1, 900, 0]), {"seed": 1, "offset": 2}
+    for vocab, most, order, bound in (
+        (65536, 8, "top_k_first", [3, 8, 8, 8]),
+        (65536, 8, "joint", [3, -1, 900, 0]),
+        (65535, 8, "top_k_first", [3, -1, 900, 0]),
+        (65536, 257, "top_k_first", [3, -1, 900, 0]),
+        (65536, None, "top_k_first", [3, -1, 900, 0]),
+        (65536, 0, "top_k_first", [3, -1, 900, 0]),
+    ):
+        logits = torch.linspace(0, 1, 4 * vocab).view(4, vocab)
+        for sample, rows in (
+            (sampling.top_k_top_p_sampling_from_logits, logits),
+            (sampling.top_k_top_p_sampling_from_probs, logits.softmax(1)),
+        ):
+            named = {"filter_apply_order": order, **keys}
+            found = sample(rows, top_k, 0.9, top_k_max=most, **named)
+            assert torch.equal(found, sample(rows, torch.tensor(bound), 0.9, **named))
+            assert torch.equal(sample(rows, 5, 0.9, top_k_max=most, **named), sample(rows, 5, 0.9, **named))
 
 
 def test_large_offsets_share_no_numbers(probs: Any) -> None:
@@ -223,7 +247,7 @@ def test_chains_are_counted_in_the_callers_tensors(probs: Any) -> None:
     ids = sampling.sampling_from_probs(probs, torch.arange(7).repeat_interleave(drafts)).view(chains, drafts)
     generator = Generator()
     tokens, accepted, emitted = sampling.chain_speculative_sampling(draft, ids, target, generator=generator)
-    assert generator.words == [5, 8 + chains * (drafts + 1)]
+    assert generator.words == [5, 8 + -(-chains * (drafts + 2) // 4) * 4]
     assert tokens.dtype == accepted.dtype == emitted.dtype == torch.int32
     assert (tokens[:, :drafts] == ids).all() and (accepted == drafts).all() and (emitted == drafts).all()
     kept = [torch.full((chains,), 10, dtype=torch.int32), torch.full((chains,), 20)]

@@ -1,11 +1,12 @@
-"""What the nightly run says of a release in which names moved that a plug-in uses: an engine and a plug-in of a few lines each."""
+"""What the nightly run says of a release in which names moved that ours uses, or came: an engine and a plug-in of a few lines each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import places as module
 import pytest
-from places import Release, moved, places
+from places import Release, added, moved, places
 
 TRIED = {
     "engine/__init__.py": "if TYPE_CHECKING:\n    from .run import Runner\n",
@@ -71,3 +72,30 @@ def test_a_place_that_moved_is_named_with_the_file_of_ours(
     tmp_path: Path, file: str, old: str, new: str, line: str
 ) -> None:
     assert said(tmp_path, file, old, new) == [f"ours/hook.py: engine.{line}"]
+
+
+def test_a_name_that_came_to_a_recorded_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module,
+        "RELEASES",
+        {"the-engine==1": {"out.py": "*", "run/__init__.py": "Runner.*"}, "other==1": {"out.py": "*"}},
+    )
+    known = {
+        "out.py": {"Output": "rank", "Row": "token", "close": ""},
+        "run/__init__.py": {"Runner.step": "self, rows"},
+    }
+    monkeypatch.setattr(module, "RECORDED", {"the-engine==1": known})
+    sources = {path: text.encode() for path, text in TRIED.items()}
+    assert list(added("the-engine", "engine", Release(sources))) == []
+    sources["engine/out.py"] += b"def open(): ...\n"
+    sources["engine/run/__init__.py"] += b"    def stop(self): ...\n"
+    wanted = ["signatures.json: engine.out.open is new", "signatures.json: engine.run.Runner.stop is new"]
+    assert list(added("the-engine", "engine", Release(sources))) == wanted
+
+
+def test_every_package_whose_names_are_recorded_or_used_is_looked_at_each_night() -> None:
+    script = (module.INTEGRATIONS / "../ci/plugin").read_text()
+    newest = script[script.index("newest() {") : script.index("local -A newest")]
+    looked_at = {one.partition("==")[0] for one in module.RECORDED} | module.USERS.keys()
+    assert [one for one in looked_at if f"[{one}]=" not in newest] == []
+    assert module.RECORDED.keys() == module.RELEASES.keys()

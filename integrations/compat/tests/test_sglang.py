@@ -38,6 +38,28 @@ def test_they_are_the_softmax(batch: np.ndarray) -> None:
             sglang.fused_temperature_softmax(batch, wrong)
 
 
+@pytest.mark.parametrize("vocab", [32_000, 128_256, 151_936])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_it_is_division_and_softmax_in_the_rows_own_type(vocab: int, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    own = getattr(torch, dtype)
+    # Every type divides by powers of two exactly, so that the softmaxes alone differ.
+    exact, others = [2**-6, 0.5, 1, 64], [0.01, 0.7, 100]
+    temps = torch.tensor([[t] for t in exact + others], dtype=torch.float32)
+    logits = torch.randn(len(temps), vocab, generator=torch.Generator().manual_seed(1)) * 2
+    logits[:, :20] += torch.linspace(6, 14, 20)
+    logits = logits.to(own)
+    got, in_place = sglang.fused_temperature_softmax(logits, temps), logits.clone()
+    sglang.fused_temperature_softmax_inplace(in_place, temps)
+    wanted = (logits.double() / temps.double()).softmax(-1)
+    assert torch.allclose(got.double(), wanted, rtol=1e-5, atol=1e-30) and torch.equal(in_place, got.to(own))
+    assert (got.sum(-1) - 1).abs().max() < 1e-5
+    theirs = (logits[: len(exact)] / temps[: len(exact)].to(own)).softmax(-1)
+    # torch's differences of logits / T are off by up to 6e-5; near 0 the spacing of the type's numbers is an absolute error.
+    steps = {"rtol": max(2 * torch.finfo(own).eps, 2e-4), "atol": torch.finfo(own).tiny * torch.finfo(own).eps}
+    assert torch.allclose(in_place[: len(exact)].double(), theirs.double(), **steps)
+
+
 @pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
 def test_they_work_on_a_device(batch: np.ndarray) -> None:
     torch = pytest.importorskip("torch")

@@ -20,6 +20,13 @@ from gumball_compat.flashinfer.logits_processor.fusion_rules import get_default_
 MODULES = {"flashinfer-python": "flashinfer.{}", "sglang": "sglang", "tokenspeed-kernel": "tokenspeed"}
 
 
+# What pages call those that have no plug-in.
+PAGES = {
+    "compat": {"flashinfer-python": "FlashInfer", "tokenspeed-kernel": "`tokenspeed_kernel`"},
+    "trainers": {"trl": "trl", "verl": "verl", "liger-kernel": "liger-kernel"},
+}
+
+
 def walk() -> list[tuple[str, str, str]]:
     """Each name of a release that stands in gumball_compat: the module here, the name there, its arguments."""
     return [
@@ -68,13 +75,11 @@ def test_a_page_says_what_becomes_of_each_parameter_of_a_request(name: str, engi
 @pytest.mark.parametrize("release", RECORDED)
 def test_the_releases_are_those_that_the_packages_name(release: str) -> None:
     package, version = release.split("==")
-    plug_in = {"tokenspeed-kernel": None, "flashinfer-python": None, "llama-cpp-python": "llama_cpp"}.get(
-        package, package
-    )
-    if plug_in is None:
-        page = (INTEGRATIONS / "compat/README.md").read_text()
-        assert version in page or f"FlashInfer {'.'.join(version.split('.')[:2])}" in page
-        return
+    for page, names in PAGES.items():
+        if package in names:
+            assert f"{names[package]} {version}" in (INTEGRATIONS / page / "README.md").read_text()
+            return
+    plug_in = package.replace("-cpp-python", "_cpp")
     source = (INTEGRATIONS / plug_in / f"gumball_{plug_in}/__init__.py").read_text()
     least, beyond = (tuple(map(int, one.split("."))) for one in re.findall(r'TRIED = \("(.+)", "(.+)"\)', source)[0])
     assert least <= tuple(map(int, version.split("."))) < beyond

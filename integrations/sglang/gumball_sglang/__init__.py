@@ -24,7 +24,7 @@ def register() -> None:
     from gumball.plugins.releases import warn_if_untried
 
     from . import budgets, masks, penalties, radii
-    from .draws import Seeds
+    from .draws import Seeds, seed_sample
     from .sampler import Sampler, refuse_marks
 
     warn_if_untried("gumball-sglang", ("sglang",), *TRIED)
@@ -34,16 +34,17 @@ def register() -> None:
         HookRegistry.register(f"{info}.{name}", getattr(Seeds, name), HookType.AFTER)
     HookRegistry.register(f"{info}.from_schedule_batch", penalties.begin, HookType.AFTER)
     managers = "sglang.srt.managers"
-    entrance = f"{managers}.tokenizer_manager.TokenizerManager._validate_one_request"
+    entrance = f"{managers}.tokenizer_manager.TokenizerManager"
     for check in (masks.refuse_edits, budgets.refuse_unread, radii.refuse_untold):
-        HookRegistry.register(entrance, check, HookType.BEFORE)
+        HookRegistry.register(f"{entrance}._validate_one_request", check, HookType.BEFORE)
+    HookRegistry.register(f"{entrance}._send_one_request", seed_sample, HookType.BEFORE)
     reading = f"{managers}.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
     for target, hook in (
         (f"{managers}.scheduler.Scheduler._handle_generate_request", masks.any_top_k),
         (f"{reading}.materialize_sampling_mask_output", masks.read),
         ("sglang.srt.sampling.sampling_mask.SamplingMaskChunk.to_lists", masks.unpacked),
         (f"{reading}._maybe_collect_customized_info", radii.collect),
-        (f"{managers}.tokenizer_manager.TokenizerManager.update_request_meta_info", radii.told),
+        (f"{entrance}.update_request_meta_info", radii.told),
     ):
         HookRegistry.register(target, hook, HookType.AROUND)
     HookRegistry.register(f"{reading}._maybe_collect_customized_info", penalties.collect, HookType.AFTER)

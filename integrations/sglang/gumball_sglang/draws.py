@@ -6,14 +6,16 @@ deterministic; `Seeds` keeps them beside each batch, so that each request has on
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
+from sglang.srt.runtime_context import get_exec
 
 from gumball import operators
 from gumball.plugins.states import seed_of
 
-__all__ = ["Seeds", "asking", "draw", "filters", "logprobs", "radii"]
+__all__ = ["Seeds", "asking", "draw", "filters", "logprobs", "radii", "seed_sample"]
 
 _NAME, _ASKING = "gumball_seeds", "gumball_asking"
 
@@ -62,8 +64,20 @@ def asking(request: Any) -> bool:
 
 def _seed(request: Any) -> int:
     given = request.sampling_params.sampling_seed
-    seed = seed_of(str(request.rid)) if given is None else int(given)
+    return _signed(seed_of(str(request.rid)) if given is None else int(given))
+
+
+def _signed(seed: int) -> int:
     return (seed + 2**63) % 2**64 - 2**63
+
+
+def seed_sample(manager: Any, request: Any) -> None:
+    """Before SGLang's method that sends a request to the scheduler: sample j of its `n`, which SGLang copies with its seed, has that seed + j."""
+    params = request.sampling_params
+    if params.sampling_seed is not None and get_exec().kernel.sampling_backend == "gumball":
+        request.sampling_params = copy.copy(params)
+        # All copies share these, and are made when they are sent.
+        params.sampling_seed = _signed(params.sampling_seed + 1)
 
 
 def filters(info: Any) -> dict[str, Any]:

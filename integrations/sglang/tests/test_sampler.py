@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarObjec
 from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
 from sglang.srt.layers import sampler as theirs
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+from sglang.srt.managers.io_struct import GenerateReqInput
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.managers.scheduler_components.batch_result_processor import (
@@ -127,6 +129,66 @@ def test_requests_without_seeds_differ_and_keep_theirs(sampler: Any) -> None:
     tokens = drawn(sampler, batch(*requests), rows, lengths)[0]
     assert len(set(tokens)) > 1
     assert drawn(sampler, batch(*requests[::-1]), rows, lengths)[0] == tokens[::-1]
+
+
+@pytest.mark.parametrize("seed", [7, -3, 2**63 - 2])
+def test_sample_j_of_n_is_drawn_by_the_seed_plus_j(sampler: Any, seed: int) -> None:
+    """Of two equal prompts with three samples each, as SGLang's manager makes, copies and sends them."""
+    manager, sent = object.__new__(TokenizerManager), list[Any]()
+
+    async def nothing(*_: Any) -> tuple[()]:
+        return ()
+
+    async def tokenized(one: Any) -> Any:
+        params = SamplingParams(**one.sampling_params)
+        params.normalize(None)
+        own = {"set_api_server_dispatch_time": int, "set_api_server_dispatch_finish_time": int}
+        return SimpleNamespace(
+            rid=one.rid,
+            sampling_params=params,
+            mm_inputs=None,
+            time_stats=SimpleNamespace(**own),
+            wrap_pickle_fields=int,
+        )
+
+    async def answered(one: Any, _: Any) -> Any:
+        yield one.rid
+
+    def begun(one: Any) -> None:
+        manager.rid_to_state[one.rid] = SimpleNamespace(time_stats=asked_times, dispatched=False)
+
+    asked_times = SimpleNamespace(
+        set_api_server_dispatch_time=int, set_api_server_dispatch_finish_time=int, set_finished_time=int
+    )
+    asked = GenerateReqInput(input_ids=[[1, 2], [1, 2]], sampling_params={"n": 3, "sampling_seed": seed})
+    asked.normalize_batch_and_arguments()
+    manager.rid_to_state, manager.encoder_dispatch_ready = {}, {}
+    manager.cuda_vmm_feature_transport = SimpleNamespace(prepare_for_dispatch_async=nothing)
+    manager.positional_embeds_transport = SimpleNamespace(prepare_for_dispatch=lambda _: ())
+    manager._tokenize_one_request, manager._wait_one_response = tokenized, answered
+    manager._init_req_state, manager._dispatch_to_scheduler = begun, sent.append
+    for i in range(len(asked.rid)):
+        begun(asked[i])
+
+    async def handled() -> None:
+        states = dict(manager.rid_to_state)
+        async for _ in manager._handle_batch_request(asked, None, states):
+            pass
+
+    asyncio.run(handled())
+    drawing = [one for one in sent if one.sampling_params.max_new_tokens != 0]
+    assert len(sent) == 8 and len(drawing) == 6
+    rows, count = LOGITS[:1].expand(3, VOCAB), len(drawing) // 2
+    for some in (drawing[:count], drawing[count:]):
+        wanted = [
+            gumball.Sampler(gumball.SamplingParams(seed=(seed + j) % 2**64), VOCAB, prompt=[1, 2]).sample(
+                rows[j].numpy()
+            )
+            for j in range(count)
+        ]
+        requests = [request(one.rid, sampling_seed=one.sampling_params.sampling_seed) for one in some]
+        assert drawn(sampler, batch(*requests), rows, [2] * count)[0] == wanted
+        assert len({one.sampling_params.sampling_seed for one in some}) == count
 
 
 def test_logprobs_are_at_the_temperature(sampler: Any) -> None:

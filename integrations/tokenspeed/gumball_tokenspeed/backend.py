@@ -117,6 +117,9 @@ class GumballSamplingBackend:
         self._requests: dict[int, str] = {}
         self._slots: dict[str, int] = {}
         self._present: set[str] = set()
+        # The arguments of the last `prepare_step`, and the slots of its rows.
+        self._prepared: list[Any] = []
+        self._prepared_rows: list[int] = []
         # What a failed exchange is found by; None without ranks.
         self._watch: Watch | None = None
         # The slots of the step's rows; those that are assigned, with padding to a multiple of the ranks, how many tokens each
@@ -208,23 +211,37 @@ class GumballSamplingBackend:
         """
         if self._watch is not None:
             self._watch.refuse_lost(self._assigned, self._width)
+        given: list[list[Any]] = [request_ids, request_pool_indices, sampling_params_list]
+        is_known = given == self._prepared
         lengths = len(request_ids), len(request_pool_indices), len(sampling_params_list)
-        if len(set(lengths)) != 1:
+        if not is_known and len(set(lengths)) != 1:
             raise CallerError(f"prepare_step has {lengths} ids, places and params, but must have as many of each")
         self._settle()
-        rows = list(zip(request_ids, request_pool_indices, sampling_params_list, strict=True))
+        if not is_known:
+            self._prepared = []
+            self._prepared_rows = self._prepare(list(zip(*given, strict=True)), num_tokens_per_req)
+            self._prepared = [list(one) for one in given]
+        self._rows = self._prepared_rows
+        self._variant = self._reserved = None
+
+    def _prepare(self, rows: list[tuple[str, int, Any]], width: int) -> list[int]:
+        """Returns the slots of requests of which some were not in the step before, or at another row. rows: each with its pool index and parameters."""
         for request, place, params in rows:
+            if self._requests.get(place) == request:
+                continue
             if not 0 <= place <= self.config.max_req_pool_size:
                 allowed = f"in 0..={self.config.max_req_pool_size}"
                 raise CallerError(f"request_pool_indices has {place} for {request}, but must be {allowed}")
-            if params is not None and self._requests.get(place) != request:
+            if params is not None:
                 self._reset_slot(place, request, params)
-        drawn = {row: (request, place) for row, (request, place, params) in enumerate(rows) if params is not None}
-        self._rows = [self._slots[drawn[row][0]] if row in drawn else PADDING for row in range(len(rows))]
-        self._variant = self._reserved = None
-        if num_tokens_per_req > 1:
-            self._returned = {row: pair for row, pair in drawn.items() if pair[0] not in self._present}
-        self._present = {request for request, _ in drawn.values()}
+        if width > 1:
+            self._returned = {
+                row: (request, place)
+                for row, (request, place, params) in enumerate(rows)
+                if params is not None and request not in self._present
+            }
+        self._present = {request for request, _, params in rows if params is not None}
+        return [PADDING if params is None else self._slots[request] for request, _, params in rows]
 
     def _reset_slot(self, place: int, request: str, params: Any) -> None:
         """Gives a pool index to a request and releases the request that had it."""

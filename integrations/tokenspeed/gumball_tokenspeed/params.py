@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gumball.errors import RefusedError
-from gumball.flat import refuse_near_misses
+from gumball.flat import refuse_near_misses, refuse_outside
 from gumball.params import LogprobsParams, SamplingParams
 from gumball.plugins.marks import SERVER, SERVER_NAMES, server_params
 
@@ -22,12 +22,12 @@ RETURN_RADII = "return_radii"
 """The key by which it asks for radii."""
 
 
-def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
+def params_of(request: Any, logprobs: bool = False, vocab: int | None = None) -> SamplingParams:
     """Converts a request's parameters from TokenSpeed to Gumball.
 
     As in TokenSpeed, `min_new_tokens` has no effect without `stop_token_ids`. TokenSpeed asks for greedy decoding by a
     `top_k` of 1, which becomes temperature 0: the same token by fewer kernels. `custom_params` has parameters of Gumball alone, by
-    their flat names. Logprobs of a request with `return_kept` are over its sets. Raises ValueError as SamplingParams does, and RefusedError for another name there.
+    their flat names, whose ids are checked if there is a vocab. Logprobs of a request with `return_kept` are over its sets. Raises ValueError as SamplingParams does, and RefusedError for another name there.
     """
     stop_ids = sorted(getattr(request, "stop_token_ids", None) or ())
     bias = getattr(request, "logit_bias", None) or {}
@@ -50,7 +50,11 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
         "seed": None if request.seed is None else request.seed & ((1 << 64) - 1),
         "logprobs": LogprobsParams(mode=[mode, "radius"] if radii else mode) if logprobs or radii else None,
     }
-    return SamplingParams(**chosen | server_params(_own(request), "custom_params"))
+    own = _own(request)
+    chosen |= server_params(own, "custom_params")
+    if vocab is not None:
+        refuse_outside(own, vocab, "custom_params")
+    return SamplingParams(**chosen)
 
 
 def _own(request: Any) -> dict[str, Any]:

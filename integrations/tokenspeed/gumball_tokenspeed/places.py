@@ -27,7 +27,7 @@ __all__ = ["take", "take_name", "take_servicer"]
 
 def _looking() -> AbstractContextManager[None]:
     otherwise = "uninstall gumball-tokenspeed, or set TOKENSPEED_DISABLE_PLUGINS=gumball"
-    return taking_places("gumball-tokenspeed", f"TokenSpeed {TRIED[0]}", otherwise)
+    return taking_places("gumball-tokenspeed", "TokenSpeed", TRIED, otherwise)
 
 
 def take() -> None:

@@ -41,16 +41,13 @@ def refuse(request: Any, vocab: int, drafts: bool) -> None:
             raise RefusedError(f"custom_params has {name!r}, but names with __ are not the client's")
     try:
         # As they are where the server has logprobs.
-        made = params_of(params, logprobs=True)
+        made = params_of(params, logprobs=True, vocab=vocab)
         made.validate(vocab)
         refuse_lone_key(made)
         steered = steered_by(made)
         if drafts and steered:
             raise RefusedError(f"{steered} is given, but goes without drafts, which this server has for every request")
         kept.refuse_unless_told(params, made)
-        outside = [id for id in (made.dry.breakers if made.dry else ()) if id >= vocab]
-        if outside:
-            raise RefusedError(f"dry_breakers has {outside[0]}, which is no id of a vocabulary of {vocab}")
     except (TypeError, ValueError) as error:
         raise RefusedError(f"Gumball refuses the request: {error}") from error
 

@@ -84,6 +84,23 @@ def test_a_place_that_changes_hands_begins_anew_and_a_request_that_moves_goes_on
     assert len(made.pool) == 2
 
 
+def test_the_same_requests_again_have_their_rows_whatever_came_between() -> None:
+    made, alone = backend(), samplers(REQUESTS[:2])
+    asked = ["a", "b"], [3, 5], REQUESTS[:2]
+    for step in range(6):
+        made.prepare_step(*(list(one) for one in asked))
+        logits = rows_of(step, 2)
+        assert made.sample(output(logits), INFO)[0].tolist() == [one.sample(row) for one, row in zip(alone, logits)]
+        if step == 1:
+            made.prepare_capture(4)
+        if step == 3:
+            with pytest.raises(ValueError, match="request_pool_indices"):
+                made.prepare_step(["c"], [99], [REQUESTS[2]])
+        if step == 4:
+            made.prepare_step(["a", "b"], [3, 5], [None, None])
+    assert len(made.pool) == 2
+
+
 def model(history: list[int]) -> Any:
     seed = sum((i + 1) * token for i, token in enumerate(history)) + len(history)
     return torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed)) * 3

@@ -188,6 +188,34 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
             assert ids == sorted(alone.kept)
 
 
+def test_ranks_draw_the_same_tokens_without_a_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenspeed.runtime.distributed.process_group_manager import process_group_manager
+
+    sent: list[int] = []
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, **_: sent.append(tensor.numel()))
+    monkeypatch.setattr(process_group_manager, "get_device_process_group", lambda group: group)
+    asked, ids, places = [*MANY, request(None, temperature=0.9)], [f"r{i}" for i in range(6)], list(range(1, 7))
+    right = [*wanted_tokens(MANY, 30), []]
+
+    def texts(**config: Any) -> list[list[int]]:
+        made = backend(max_bs=6, max_draft_tokens_per_req=WIDTH, random_seed=7, **config)
+        histories: list[list[int]] = [[] for _ in asked]
+        for step in range(6):
+            width = 1 if step % 3 == 2 else WIDTH
+            made.prepare_step(ids, places, asked, width)
+            candidates, logits = chains(step, histories, right, width)
+            out = output(logits)
+            tokens, lengths = made.sample(out, INFO) if width == 1 else made.verify(out, INFO, candidates)
+            for history, row, length in zip(histories, tokens.view(6, width).tolist(), lengths.tolist(), strict=True):
+                history += row[:length]
+        return histories
+
+    alone = texts(tp_group=None)
+    ranks_of = [texts(tp_group=(0, 1), enable_tp_sync=False) for _ in range(2)]
+    assert ranks_of == [alone, alone] and sent == [] and sum(map(len, alone)) > 6 * 6
+    assert texts(tp_group=(0, 1)) == alone and sent, "with it the first rank's tokens are sent"
+
+
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
 @pytest.mark.parametrize("width", [1, WIDTH])
 def test_a_rank_that_is_gone_is_an_error_and_no_token_again_and_again(

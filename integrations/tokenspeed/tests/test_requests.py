@@ -29,7 +29,10 @@ REFUSED = [
     ({"custom_params": {"__known__": [[1], []]}}, "not the client's"),
     ({"custom_params": {"section_budget": 3}}, "section.close has length 0"),
     ({"custom_params": {"typical_p": "x"}}, "typical_p = 'x', but it must be a number"),
-    ({"custom_params": {"dry_multiplier": 1, "dry_breakers": [300]}}, "dry_breakers has 300"),
+    (
+        {"custom_params": {"dry_multiplier": 1, "dry_breakers": [300]}},
+        "dry_breakers with 300, which is no id of a vocabulary of 300",
+    ),
     ({"custom_params": {"watermark_key": 5}}, "watermark_key is 5, which only this process has"),
     (
         {"custom_params": {"watermark_key": 6}},
@@ -192,6 +195,14 @@ def test_every_field_of_tokenspeeds_parameters_is_known() -> None:
 def test_a_request_without_a_seed_has_one_of_its_id(served: Any) -> None:
     seeds = {entered(served(), {}).sampling_params.seed, wired({})[0].sampling_params.seed}
     assert len(seeds) == 1 and None not in seeds
+
+
+def test_sample_j_of_n_has_the_seed_plus_j(served: Any) -> None:
+    from tokenspeed.runtime.engine.parallel_sampling import prepare_parallel_sampling_replica
+
+    whole, copied = entered(served(), {"seed": -2}), SimpleNamespace(regenerate_rid=lambda: "r")
+    samples = [prepare_parallel_sampling_replica(copied, whole, j) for j in range(3)]
+    assert [params_of(one.sampling_params).seed for one in samples] == [2**64 - 2, 2**64 - 1, 0]
 
 
 @pytest.mark.parametrize("more", [{}, {"ignore_eos": True, "min_new_tokens": 3}])

@@ -12,10 +12,11 @@ import gumball
 from gumball import LogprobsParams, SamplingParams
 
 torch: Any = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import trl_functions  # noqa: E402
 import verl_functions  # noqa: E402
+from signatures import assert_takes, recorded  # noqa: E402
 
 VOCAB, ROWS, PLACES = 700, 4, 6
 CLOSE: dict[str, float] = {"rtol": 2e-5, "atol": 2e-6}
@@ -100,6 +101,34 @@ def test_verls_function_says_the_same_without_sets_and_the_sampler_with_them() -
     rows = logits.view(-1, VOCAB)
     tokens, kept, told = sampled(rows)
     assert torch.equal(verl_functions.logprobs_from_logits(rows, tokens, kept=kept), told)
+
+
+@pytest.mark.parametrize(("package", "ours"), [("trl", trl_functions), ("verl", verl_functions)])
+def test_arguments_are_the_releases_and_the_sets(package: str, ours: Any) -> None:
+    for _, name, text in recorded(package):
+        assert_takes(getattr(ours, name), f"{text}, *, kept=None")
+
+
+def test_a_row_without_a_record_of_its_draw_leaves_a_masked_loss_finite() -> None:
+    logits, ids = batch()
+    rows = logits.view(-1, VOCAB)
+    tokens, (lengths, sets), told = sampled(rows)
+    recorded = torch.arange(len(tokens)) % 4 > 0
+    kept = (
+        lengths * recorded,
+        torch.cat([part for part, is_kept in zip(sets.split(lengths.tolist()), recorded) if is_kept]),
+    )
+    drawn = torch.where(recorded, tokens, ids.flatten())
+    for function, shaped in (
+        (trl_functions.selective_log_softmax, (logits, drawn.view_as(ids))),
+        (verl_functions.logprobs_from_logits, (rows, drawn)),
+    ):
+        found, slope = with_gradient(
+            lambda of, by, kept, function=function: (function(of, by, kept=kept).flatten() - told) * recorded,
+            *shaped,
+            kept,
+        )
+        assert (found == 0).all() and slope.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -10,6 +10,8 @@ import torch
 from transformers.generation.stopping_criteria import StopStringCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
+from gumball.errors import CallError, InvalidValueError
+
 __all__ = ["CACHE", "no_token", "prompts_of", "stop_strings"]
 
 CACHE = next(
@@ -41,12 +43,12 @@ def stop_strings(said: Mapping[str, Any], config: Any, tokenizer: Any) -> list[A
     if not strings:
         return []
     if tokenizer is None:
-        raise ValueError("stop_strings are given without a tokenizer; pass tokenizer= too")
+        raise InvalidValueError("stop_strings are given without a tokenizer; pass tokenizer= too")
     return [StopStringCriteria(stop_strings=strings, tokenizer=tokenizer)]
 
 
-def no_token(row: int, length: int) -> RuntimeError:
+def no_token(row: int, length: int) -> CallError:
     """The error for a row of which no token is above -inf."""
-    return RuntimeError(
+    return CallError(
         f"row {row} has no token above -inf behind {length} tokens: processors or bans left none, or the logits are NaN"
     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import LogitsProcessorList
 
+from gumball import detect
 from gumball.errors import RefusedError
 from gumball.params import LogprobsParams, SamplingParams
 
@@ -64,6 +65,10 @@ class Call:
         else:
             self.params, self._words = _one_a_row(asked.params, ids.shape[0], asked.decoding)
             left = processors
+        for mark in {id(one): one.watermark for one in self.params}.values():
+            if mark:
+                # Raises for a key that this process has not.
+                detect([], mark)
         listed = [one.logprobs for one in self.params if one.logprobs is not None]
         self.record = Recorder(config, [one.logprobs for one in self.params], encodes=self.encodes)
         if listed and not self.record.on:

@@ -17,7 +17,7 @@ from .assisted import assisted
 from .calls import stop_strings
 from .decoding import Asked, Call, decode
 from .generation import SAMPLING, configs_of, has_own_generate, said_by, switched_off
-from .heads import head_of
+from .heads import held_head
 from .params import CALL_NAMES, refuse_names
 
 __all__ = ["from_folder", "generate"]
@@ -126,16 +126,19 @@ def _drawing(model: Any, params: Any, arguments: dict[str, Any], generate: Any) 
             refuse_names(vars(generation_config))
             named = {name: _said(name, ours, generation_config) for name in CALL_NAMES}
             named = {name: value for name, value in named.items() if value is not None}
-        asked = Asked(params, {} if params is not None else named, decodings, head_of(part))
-        decodings += 1
-        call = Call(
-            part, asked, streamer, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
-        )
-        if mode != GenerationMode.ASSISTED_GENERATION:
-            return decode(call, synced)
-        if synced:
-            raise RefusedError(f"processes must step together (synced_gpus), which does not go with drafts; {_LEAVE}")
-        return assisted(call, assistant_model)
+        with held_head(part) as head:
+            asked = Asked(params, {} if params is not None else named, decodings, head)
+            decodings += 1
+            call = Call(
+                part, asked, streamer, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+            )
+            if mode != GenerationMode.ASSISTED_GENERATION:
+                return decode(call, synced)
+            if synced:
+                raise RefusedError(
+                    f"processes must step together (synced_gpus), which does not go with drafts; {_LEAVE}"
+                )
+            return assisted(call, assistant_model)
 
     found = generate(model, **arguments, custom_generate=decoding)
     if not decodings:
@@ -176,7 +179,7 @@ def _refuse_beside_params(given: Mapping[str, Any]) -> None:
     for name in (*SAMPLING, "do_sample", *CALL_NAMES):
         if name in said:
             raise RefusedError(
-                f"{name} is {said[name]!r}, but params say how tokens are drawn; set it there, or leave params out"
+                f"{name} is given, but params say how tokens are drawn; set it there, or leave params out"
             )
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 
+import gumball
 from gumball import Dry, Head, Hidden, Pool, Sampler, SamplingParams, State
 from gumball._gumball import EMULATOR
 from gumball_transformers import generate, replace_head
@@ -161,7 +162,7 @@ def test_processes_that_step_together_are_waited_for(model: Any) -> None:
 def test_what_does_not_fit_is_told(model: Any) -> None:
     said = dict(temperature=0.1, do_sample=False, seed=3, logprobs=1, xtc_probability=0.5)
     asked: list[tuple[Any, dict[str, Any], str]] = [
-        *((PLAIN, {name: said[name]}, f"{name} is .*, but params say how tokens are drawn") for name in said),
+        *((PLAIN, {name: said[name]}, f"{name} is given, but params say how tokens are drawn") for name in said),
         ([PLAIN] * 2, {}, "params has length 2, but must have one per row, 1"),
         (SamplingParams(banned_ids=[128]), {}, "banned_ids is 128"),
         (PLAIN, {"stop_strings": ["x"]}, "stop_strings are given without a tokenizer"),
@@ -247,18 +248,50 @@ def test_other_passes_and_calls_meanwhile_have_their_own_hidden_states(model: An
         assert len(seen) > 12 * 12 and all(seen)
 
 
-def test_a_head_that_is_restored_during_a_call_is_told(model: Any) -> None:
-    replaced = replace_head(model)
+class After(transformers.StoppingCriteria):
+    """Does something after each token of a call."""
 
-    class Restores(transformers.StoppingCriteria):
-        """Puts the model's own layer back after the first token."""
+    def __init__(self, does: Any) -> None:
+        self.does = does
 
-        def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-            replaced.restore()
-            return torch.zeros(len(input_ids), dtype=torch.bool)
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        self.does()
+        return torch.zeros(len(input_ids), dtype=torch.bool)
 
-    with pytest.raises(RuntimeError, match=r"there were passes over \[\]; leave the head in its place during the call"):
-        generate(model, PLAIN, **ONE, max_new_tokens=3, stopping_criteria=[Restores()])
+
+@pytest.mark.parametrize("has_head", [False, True])
+def test_an_output_layer_is_not_replaced_under_a_call_which_goes_on(model: Any, has_head: bool) -> None:
+    began, goes_on, layer = threading.Event(), threading.Event(), model.lm_head
+    replaced = replace_head(model) if has_head else None
+    wanted = generate(model, PLAIN, **ONE, max_new_tokens=5)
+
+    def waits() -> None:
+        began.set()
+        assert goes_on.wait(60)
+
+    change = replaced.restore if replaced is not None else lambda: replace_head(model)
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(generate, model, PLAIN, **ONE, max_new_tokens=5, stopping_criteria=[After(waits)])
+        assert began.wait(60)
+        try:
+            with pytest.raises(gumball.CallError, match="a call of generate runs with this model"):
+                change()
+        finally:
+            goes_on.set()
+        assert torch.equal(call.result(), wanted)
+    # In the same thread, too; and a call that failed holds nothing.
+    with pytest.raises(gumball.CallError, match="a call of generate runs"):
+        generate(model, PLAIN, **ONE, max_new_tokens=5, stopping_criteria=[After(change)])
+    change()
+    assert (model.lm_head is layer) == has_head
+
+
+def test_a_head_that_is_taken_out_during_a_call_is_told(model: Any) -> None:
+    layer = model.lm_head
+    with replace_head(model), pytest.raises(gumball.CallError, match=r"there were passes over \[\]; leave the head in"):
+        generate(
+            model, PLAIN, **ONE, max_new_tokens=3, stopping_criteria=[After(lambda: model.set_output_embeddings(layer))]
+        )
 
 
 def test_a_head_reads_a_prompt_in_chunks(model: Any) -> None:

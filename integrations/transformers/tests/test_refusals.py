@@ -35,6 +35,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a range": ({"xtc_probability": 1.5}, "xtc_probability"),
     "a type": ({"dry_multiplier": "much"}, "dry_multiplier = 'much', but it must be a number"),
     "half a part": ({"mirostat_eta": 0.5}, "generate has mirostat_eta without mirostat_tau$"),
+    "a key that nobody has": ({"watermark_key": 99}, "key is 99"),
     "a name": ({"xtc_probabillity": 0.5}, "xtc_probabillity"),
     "a seed": ({"seed": -1}, "seed"),
     "seeds": ({"seed": [1, 2]}, "seed has length 2, but must have one for each prompt, 1"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["DRAFTS", "SWITCH", "TRIED", "is_on", "register"]
+__all__ = ["DRAFTS", "NAMES", "SWITCH", "TRIED", "is_on", "is_strict", "register"]
 
 TRIED = ("0.32", "0.34")
 """The oldest release of vLLM that this was tried with, and the first above those."""
@@ -23,9 +23,11 @@ TRIED = ("0.32", "0.34")
 SWITCH = "GUMBALL_VLLM"
 """The environment variable that switches the plug-in off where it is 0."""
 
-
 DRAFTS = "GUMBALL_VLLM_DRAFTS"
 """The environment variable that says how drafts of a drafter that draws are judged: coupled, or rejection."""
+
+NAMES = "GUMBALL_VLLM_NAMES"
+"""The environment variable by which near misses of vLLM's own names are refused in requests, too, where it is strict."""
 
 
 def is_on() -> bool:
@@ -34,6 +36,16 @@ def is_on() -> bool:
     if value not in ("0", "1"):
         raise ValueError(f"{SWITCH} is {value!r}, but must be 1 (the default), or 0 for vLLM's own sampler")
     return value == "1"
+
+
+def is_strict() -> bool:
+    """Whether near misses of vLLM's own names are refused. Raises ValueError for another word than strict and lenient."""
+    value = os.environ.get(NAMES, "") or "lenient"
+    if value not in ("lenient", "strict"):
+        raise ValueError(
+            f"{NAMES} is {value!r}, but must be lenient (the default: vLLM leaves out what it does not know) or strict"
+        )
+    return value == "strict"
 
 
 def register() -> None:

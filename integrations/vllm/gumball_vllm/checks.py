@@ -164,7 +164,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
         newer = config.use_v2_model_runner
         alone = newer and draws_alone(config)
-        samples_elsewhere = envs.VLLM_ENABLE_V1_MULTIPROCESSING or config.parallel_config.world_size > 1
+        samples_here = not envs.VLLM_ENABLE_V1_MULTIPROCESSING and config.parallel_config.world_size == 1
         head, masks = chosen_head(), config.model_config.return_sampling_mask and not alone
         if masks:
             self.model_config = _without_masks(self.model_config)
@@ -183,8 +183,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
                     THEIR_CHECK(params, config.speculative_config)
                 else:
                     made = params_of(params, logprobs_mode=mode, vocab=vocab, reasoning=config.reasoning_config)
-                    if samples_elsewhere:
-                        marks.refuse_lone_key(made)
+                    marks.refuse_lone_key(made, samples_here=samples_here)
                     if masks:
                         refuse_edits(made, "start the server without --return-sampling-mask", repeatable=True)
                 if head is not None:

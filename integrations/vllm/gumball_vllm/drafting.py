@@ -1,8 +1,9 @@
-"""Drafts on model runner V2 where vLLM lets a drafter draw: by the random words and the filters of their requests."""
+"""Drafts where vLLM lets a drafter draw: on model runner V2 by the random words and the filters of their requests, on V1 the most likely tokens."""
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from gumball import operators
 
 from . import checks
 
-__all__ = ["Filters", "copying", "drafted", "drafting", "follow_filters"]
+__all__ = ["Filters", "NeverDraws", "copying", "drafted", "drafting", "follow_filters"]
 
 
 class Filters:
@@ -66,6 +67,23 @@ def follow_filters(runner: Any, config: Any) -> None:
     speculator = getattr(runner, "speculator", None)
     if checks.samples_drafts(config) and speculator is not None and hasattr(speculator, "sample_draft"):
         speculator.gumball_filters = Filters(runner.sampler.sampling_states)
+
+
+class NeverDraws:
+    """In the place of the attribute by which a drafter of model runner V1 draws its drafts: it is False, so that the most likely tokens are its drafts.
+
+    It would draw by random numbers of its own, of which few give what the request draws.
+    """
+
+    def __get__(self, drafter: Any, kind: Any = None) -> bool:
+        return False
+
+    def __set__(self, drafter: Any, draws: bool) -> None:
+        if draws:
+            logging.getLogger("gumball").warning(
+                'draft_sample_method is "probabilistic", but a drafter of model runner V1 draws by random numbers of its own, and few of its drafts would '
+                "be what a request draws: it drafts the most likely tokens. On model runner V2 it draws by the request's numbers"
+            )
 
 
 def copying(original: Callable[..., None]) -> Callable[..., None]:

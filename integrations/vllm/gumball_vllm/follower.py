@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from vllm.v1.sample.logits_processor import (
     MoveDirectionality,
 )
 
-from .checks import refuse_configuration, samples_drafts
+from .checks import refuse_configuration
 from .requests import Requests
 
 __all__ = ["Follower", "builder", "follower_of", "namer"]
@@ -128,11 +127,6 @@ def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsPr
         if is_pooling_model:
             return processors
         refuse_configuration(vllm_config)
-        if samples_drafts(vllm_config):
-            logging.getLogger("gumball").warning(
-                'draft_sample_method is "probabilistic" on model runner V1, where drafts come from random numbers of their own: few of them '
-                'are what the request draws; take "greedy", or model runner V2, where they come from the request\'s'
-            )
         follower = Follower(vllm_config, device, is_pin_memory)
         follower.others = [one for one in processors.all if not isinstance(one, _BUILT_IN)]
         for one in follower.others:

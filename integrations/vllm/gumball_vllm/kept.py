@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from vllm import envs
+from vllm.outputs import SamplingMask
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput, SamplingMaskLists
 
 from gumball import Outputs
-from gumball.plugins.kept import PackedKept, lists_of, packed, picked
+from gumball.plugins.kept import PackedKept, lists_of, packed, picked, unpacked
 
 from .follower import follower_of
 
-__all__ = ["Sets", "nested", "with_sets"]
+__all__ = ["Mask", "Sets", "itself", "with_sets"]
 
 
 class Sets:
@@ -41,7 +43,7 @@ class Sets:
     def tolists(self, num_sampled_tokens: Any) -> SamplingMaskLists:
         """vLLM's lists of them; waits for what is not on the host. num_sampled_tokens: how many tokens each request got, 0 in its prompt.
 
-        A set that is smaller as a bitmask is one, which :func:`nested` reads, unless vLLM's front end in Rust reads it, which knows lists alone. A row without a token has none.
+        A set that is smaller as a bitmask is one, which :class:`Mask` reads, unless vLLM's front end in Rust reads it, which knows lists alone. A row without a token has none.
         """
         counts = np.asarray(num_sampled_tokens, np.int64)
         ends = np.cumsum(counts)
@@ -54,10 +56,35 @@ class Sets:
         return SamplingMaskLists(ids, np.cumsum([0, *lengths]), [0, *ends.tolist()])
 
 
-def nested(self: SamplingMaskLists) -> list[list[int]]:
-    """In the place of `SamplingMaskLists.to_nested_list`, which knows no bitmasks."""
-    lengths = [len(self.token_ids)] if self.offsets is None else np.diff(self.offsets).tolist()
-    return lists_of(lengths, self.token_ids)
+def itself(self: SamplingMaskLists) -> list[SamplingMaskLists]:
+    """In the place of `SamplingMaskLists.to_nested_list`: hands :class:`Mask` the arrays, of which it makes lists when asked for."""
+    return [self]
+
+
+class Mask(SamplingMask):
+    """In the place of vLLM's `SamplingMask`: the sets of a text, or of what a stream adds to it, as arrays."""
+
+    def __init__(self, chunks: Sequence[SamplingMaskLists]) -> None:
+        lengths = [[len(one.token_ids)] if one.offsets is None else np.diff(one.offsets) for one in chunks]
+        # Copies: those of a step are parts of the whole batch's.
+        self._lengths = np.concatenate(lengths, dtype=np.int64)
+        self._ids = np.concatenate([one.token_ids for one in chunks])
+        self._lists: list[list[int]] | None = None
+
+    @property
+    def token_ids(self) -> list[list[int]]:
+        """The ids of each token's set, ascending. vLLM adds those that follow in a stream to these."""
+        if self._lists is None:
+            self._lists = lists_of(self._lengths, self._ids)
+        return self._lists
+
+    def kept(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """How many ids each token's set has, and the ids of all, [tokens] int64 and [ids] int32: what `gumball.torch.logprobs` takes as `kept`, without lists."""
+        lengths, ids = unpacked(self._lengths, self._ids)
+        if self._lists is not None and len(self._lists) != len(lengths):
+            lengths = np.array([len(one) for one in self._lists], np.int64)
+            ids = np.fromiter(chain.from_iterable(self._lists), np.int32)
+        return torch.from_numpy(lengths), torch.from_numpy(ids)
 
 
 def with_sets(original: Callable[..., Any]) -> Callable[..., Any]:

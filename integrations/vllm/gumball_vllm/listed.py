@@ -47,12 +47,13 @@ def pool_of(vocab: int, device: Any, slots: int, rows: int, logprobs_mode: str, 
     return Pool(vocab, device=device, slots=slots, rows=rows, top_n=most, ids=ids, kept=kept)
 
 
-def warm_up(pool: Pool, row: torch.Tensor, head: AnyHead | None, drafts: bool) -> None:
-    """Loads or compiles the kernels of every step that a pool without requests may take over such rows, on all cores.
+def warm_up(outputs: OnDevice, row: torch.Tensor, head: AnyHead | None, *, drafts: bool, kept: bool) -> None:
+    """Loads or compiles the kernels of every step that a pool without requests may take over such rows, on all cores, and of what is made of its outputs.
 
-    row: one row, of the type of those to come; a hidden state, if head makes the logits. drafts: whether steps verify some. Raises the error that a first step would raise, without a compiler
+    row: one row, of the type of those to come; a hidden state, if head makes the logits. drafts: whether steps verify some. kept: whether they tell kept sets. Raises the error that a first step would raise, without a compiler
     for instance. A pool on the host has no kernels.
     """
+    pool = outputs.pool
     if pool.device == "cpu":
         return
     # A graph has the kernels of all requests; a request with edits brings those of its coming and going.
@@ -63,6 +64,8 @@ def warm_up(pool: Pool, row: torch.Tensor, head: AnyHead | None, drafts: bool) -
     pool.assign([slot])
     pool.capture([Step(rows_of(row, head))])
     pool.enqueue([Step(rows_of(row, head)), Shorten([1])])
+    if kept:
+        outputs.kept(1)
     pool.release(slot)
     if drafts:
         pool.assign(Batch([-1], counts=[1]))

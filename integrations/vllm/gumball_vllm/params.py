@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gumball.errors import RefusedError
-from gumball.flat import refuse_near_misses
+from gumball.flat import refuse_near_misses, refuse_outside
 from gumball.params import FILTERS, LogprobsParams, SamplingParams, Section
 from gumball.plugins.marks import SERVER_NAMES, server_params
+
+from . import is_strict
 
 __all__ = ["RETURN_RADII", "TOP_LIMIT", "asks_for_radii", "params_of", "refuse_misplaced", "say_once"]
 
@@ -89,12 +91,11 @@ def params_of(
         if RETURN_RADII in extra:
             chosen["logprobs"] = _with_radii(chosen["logprobs"], theirs)
         chosen |= server_params({name: extra[name] for name in SERVER_NAMES if name in extra}, _SOURCE)
+        if vocab is not None:
+            refuse_outside(extra, vocab, _SOURCE)
         chosen |= _ngrams(extra)
         if theirs.thinking_token_budget is not None:
             chosen["section"] = _thinking(theirs.thinking_token_budget, chosen.get("section", Section()), reasoning)
-        for id in extra.get("dry_breakers") or ():
-            if vocab is not None and not 0 <= id < vocab:
-                raise RefusedError(f"{_SOURCE} has dry_breakers with {id}, which is no id of a vocabulary of {vocab}")
         if "order" not in chosen and chosen["min_p"] > 0 and chosen["top_p"] < 1:
             chosen["order"] = MIN_P_FIRST
         made = SamplingParams(**chosen)
@@ -110,7 +111,7 @@ _SOURCE = "extra_args (vllm_xargs of the server)"
 
 
 def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
-    """Raises RefusedError for a key of `extra_args` that is nearly one of ours, or that is a parameter of vLLM's own.
+    """Raises RefusedError for a key of `extra_args` that is nearly one of ours, or that is a parameter of vLLM's own, or nearly one where the server is strict.
 
     theirs: vLLM's `SamplingParams`. Warns, once for each, of other names that neither Gumball nor vLLM knows.
     """
@@ -122,7 +123,7 @@ def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
                 f"{_SOURCE} has {name!r}, which is a parameter of vLLM's own; give it beside, not in there"
             )
     others = {name: value for name, value in extra.items() if name not in (*_NGRAMS, *SERVER_NAMES, RETURN_RADII)}
-    refuse_near_misses(others, _SOURCE, peers=True)
+    refuse_near_misses(others, _SOURCE, peers=True, besides=own if is_strict() else ())
     for name in others:
         if name not in _VLLMS:
             say_once(name, "extra_args of a request: Gumball does not know it, and leaves it to others")

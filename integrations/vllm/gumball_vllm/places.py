@@ -11,10 +11,11 @@
 | `RequestState.from_new_request`, `._new_completion_output` | the seed of each sample, in its `CompletionOutput` |
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
 | `VllmConfig._verify_sampling_replay_config` | a check that lets model runner V1 return kept sets, too |
-| `SamplingMaskLists.to_nested_list`, `Worker.sample_tokens` | kept sets as bitmasks, where these are smaller; those of model runner V1 |
+| `SamplingMaskLists.to_nested_list`, `SamplingMask` of the output processor, `Worker.sample_tokens` | kept sets as arrays, as bitmasks where these are smaller; those of model runner V1 |
 | `LogprobsProcessor._update_sample_logprobs` | radii beside the logprobs of tokens |
 | `SamplingParams._validate_spec_decode` | nothing: the pool verifies what vLLM refuses beside drafts |
 | `DraftModelSpeculator.sample_draft`, `_copy_request_inputs` of model runner V2 | drafts by the random words and filters of their requests, where vLLM lets a drafter draw |
+| `SpecDecodeBaseProposer._enable_probabilistic_draft_probs` of model runner V1 | False: the most likely tokens in the place of drafts that are drawn |
 | `Worker.compile_or_warm_up_model` | the same, and Gumball's kernels |
 | `Worker.load_model`, if GUMBALL_VLLM_HEAD is set | a head of Gumball's in the place of the model's last product |
 
@@ -39,14 +40,16 @@ _RUNNER = "vllm.v1.worker.gpu_model_runner"
 
 def take() -> None:
     """Puts our parts into their places, once. Raises RuntimeError if one of these is missing; none is taken then."""
-    with taking_places("gumball-vllm", f"vLLM {TRIED[0]}", f"set {SWITCH}=0 for vLLM's own sampler"):
+    with taking_places("gumball-vllm", "vLLM", TRIED, f"set {SWITCH}=0 for vLLM's own sampler"):
         from vllm import SamplingParams
         from vllm.config import VllmConfig
+        from vllm.v1.engine import output_processor
         from vllm.v1.engine.input_processor import InputProcessor
         from vllm.v1.engine.logprobs import LogprobsProcessor
         from vllm.v1.engine.output_processor import RequestState
         from vllm.v1.outputs import SamplingMaskLists
         from vllm.v1.sample import logits_processor, rejection_sampler, sampler
+        from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
         from vllm.v1.worker.gpu.model_states.interface import ModelState
         from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
         from vllm.v1.worker.gpu_input_batch import InputBatch
@@ -59,7 +62,7 @@ def take() -> None:
         _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
         draft, copy = DraftModelSpeculator.sample_draft, DraftModelSpeculator._copy_request_inputs
         warm_up, load = Worker.compile_or_warm_up_model, Worker.load_model
-        _ = SamplingParams._validate_spec_decode, SamplingMaskLists.to_nested_list
+        _ = SamplingParams._validate_spec_decode, SamplingMaskLists.to_nested_list, output_processor.SamplingMask
         take_logprobs = LogprobsProcessor._update_sample_logprobs
         check_masks, end_step = VllmConfig._verify_sampling_replay_config, Worker.sample_tokens
     from . import drafting, fields, kept, listed, samplers
@@ -83,8 +86,10 @@ def take() -> None:
     ModelState.custom_sampler = _custom_sampler
     SamplingParams._validate_spec_decode = checks.check_of_drafts
     VllmConfig._verify_sampling_replay_config = checks.check_of_masks(check_masks)
-    SamplingMaskLists.to_nested_list, Worker.sample_tokens = kept.nested, kept.with_sets(end_step)
+    SamplingMaskLists.to_nested_list, Worker.sample_tokens = kept.itself, kept.with_sets(end_step)
+    output_processor.SamplingMask = kept.Mask
     LogprobsProcessor._update_sample_logprobs = listed.with_radii(take_logprobs)
+    SpecDecodeBaseProposer._enable_probabilistic_draft_probs = drafting.NeverDraws()
     DraftModelSpeculator.sample_draft = drafting.drafting(draft)
     DraftModelSpeculator._copy_request_inputs = drafting.copying(copy)
     Worker.compile_or_warm_up_model = starts.warmer(warm_up)

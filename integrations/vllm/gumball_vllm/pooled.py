@@ -114,7 +114,7 @@ class Sequences:
 
     def warm_up(self, row: torch.Tensor) -> None:
         """Makes the kernels of every request that may come. row: one of those that the runner gives, logits or hidden states."""
-        warm_up(self.pool, row, self.head, self.most_drafts > 0)
+        warm_up(self.outputs, row, self.head, drafts=self.most_drafts > 0, kept=self.kept)
         self.batch = self.assigned = None
 
     def add(self, index: int, new: Any) -> None:

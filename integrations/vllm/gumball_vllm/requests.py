@@ -254,8 +254,7 @@ class Requests:
         """Makes the pool, and the kernels of every request that may come. logits: a row, as for :meth:`slots`."""
         if self.pool is None:
             self.make_pool(logits)
-        assert self.pool is not None
-        warm_up(self.pool, logits, self.head, self.most_drafts > 0)
+        warm_up(self.outputs, logits, self.head, drafts=self.most_drafts > 0, kept=self.kept)
         self._assigned = None
 
     def _admitted(self, request: Request) -> int:

@@ -10,11 +10,10 @@ import pytest
 import torch
 from gumball_vllm import pooled
 from gumball_vllm.draws import draw, verify
-from gumball_vllm.kept import Sets, nested
+from gumball_vllm.kept import Mask, Sets
 from test_pooled import HIDDEN, MOST, ROWS, STEPS, VOCAB, WEIGHTS, Runner, row
 from test_requests import REASONING, on, there
 from vllm import SamplingParams
-from vllm.v1.outputs import SamplingMaskLists
 
 import gumball
 from gumball import Head, Mirostat, Section
@@ -42,7 +41,7 @@ def kept_of(sets: Any, counts: list[int]) -> list[Any]:
     if sets is None:
         return [[None] * count for count in counts]
     lists = sets.to_cpu_nonblocking().tolists(counts)
-    return [lists.slice_request(i, count).to_nested_list() if count else [] for i, count in enumerate(counts)]
+    return [Mask([lists.slice_request(i, count)]).token_ids if count else [] for i, count in enumerate(counts)]
 
 
 class V1:
@@ -176,7 +175,6 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
         pytest.skip("left out: the emulated device stands for a GPU, without which that runner is not there")
     # None of these logprobs are vLLM's own.
     monkeypatch.setattr(pooled, "compute_topk_scores", None)
-    monkeypatch.setattr(SamplingMaskLists, "to_nested_list", nested)
     rng = random.Random(7 + most_drafts)
     runner: Any = kind(most_drafts, with_head, kept, device, rng)
     everybody = []

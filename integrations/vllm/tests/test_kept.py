@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gumball_vllm import checks
-from vllm import SamplingParams
+import vllm.outputs
+from gumball_vllm import checks, kept, places
 from vllm.exceptions import VLLMValidationError
+from vllm.v1.engine import output_processor
 from vllm.v1.outputs import SamplingMaskLists
 
 import gumball
@@ -21,7 +23,7 @@ import gumball.torch
 import recorded_model
 from conftest import closing
 from gumball import LogprobsParams
-from gumball.plugins.kept import Guess, PackedKept, lists_of
+from gumball.plugins.kept import Guess, PackedKept, lists_of, packed
 from recorded_model import row_of
 from test_recorded import CASES, LENGTH, PROMPT, REASONING, asked
 
@@ -82,11 +84,19 @@ def test_masks_and_logprobs_are_the_samplers(masked: Any, recorded: Any) -> None
             edited = gumball.torch.edited(
                 torch.tensor(row[None]), params, before, prompt_len=len(out.prompt_token_ids), start=len(before)
             )
-            kept = torch.tensor([len(ids)]), torch.tensor(ids)
-            trained = gumball.torch.logprobs(edited, torch.tensor([token]), temperature=sampler.temperature, kept=kept)
+            one_set = torch.tensor([len(ids)]), torch.tensor(ids)
+            named = {"temperature": sampler.temperature, "kept": one_set}
+            trained = gumball.torch.logprobs(edited, torch.tensor([token]), **named)
             assert trained.item() == found[token].logprob, name
         if given[i].flat_logprobs:
             assert one.logprobs.logprobs == told, name
+        lengths, flat = one.sampling_mask.kept()
+        assert lengths.tolist() == list(map(len, one.sampling_mask.token_ids)), name
+        assert all(
+            part.tolist() == ids
+            for part, ids in zip(flat.split(lengths.tolist()), one.sampling_mask.token_ids, strict=True)
+            if len(ids) <= LARGE
+        ), name
     # Greedy ones, and such as are sent as bitmasks.
     assert min(sizes) == 1 and max(sizes) > 2 * recorded.shape[1] // 32
 
@@ -133,11 +143,36 @@ def test_a_configuration_seen_without_masks_is_the_same_one_otherwise(masked: An
     config.max_model_len = before
 
 
-def test_a_set_of_vllms_own_is_read_as_before() -> None:
-    lists = SamplingMaskLists(np.array([3, 5, 9], np.int32), np.array([0, 1, 1, 3]), None)
-    assert lists.to_nested_list() == [[3], [], [5, 9]]
-    assert SamplingMaskLists(np.array([3, 5], np.int32)).to_nested_list() == [[3, 5]]
-    assert SamplingParams().seed is None
+def chunk(*sets: list[int], bitmasks: bool = False) -> SamplingMaskLists:
+    """The sets of some tokens, as they come to the client."""
+    lengths, ids = packed(
+        (np.array([len(one) for one in sets]), np.fromiter(itertools.chain(*sets), np.int32)), bitmasks
+    )
+    return SamplingMaskLists(ids, None if len(sets) == 1 else np.cumsum([0, *lengths]))
+
+
+def test_sets_of_a_text_are_arrays_whose_lists_are_made_when_asked_for(monkeypatch: Any) -> None:
+    places.take()
+    wide = list(range(200))
+    for bitmasks in (False, True):
+        chunks = [chunk([3], [], [5, 9], bitmasks=bitmasks), chunk(wide, bitmasks=bitmasks), chunk([7])]
+        made = output_processor.SamplingMask([one for part in chunks for one in part.to_nested_list()])
+        asked_for: list[Any] = []
+        monkeypatch.setattr(kept, "lists_of", lambda *given: asked_for.append(given) or lists_of(*given))
+        lengths, ids = made.kept()
+        assert not asked_for and lengths.tolist() == [1, 0, 2, 200, 1] and ids.tolist() == [3, 5, 9, *wide, 7]
+        assert (
+            made.token_ids == [[3], [], [5, 9], wide, [7]] and made.token_ids is made.token_ids and len(asked_for) == 1
+        )
+        # A stream that is read late has what followed added.
+        whole = vllm.outputs.SamplingMask([])
+        for part in (made, output_processor.SamplingMask([chunk([2])])):
+            whole.token_ids.extend(part.token_ids)
+        made.token_ids.extend([[2], [4, 6]])
+        lengths, ids = made.kept()
+        assert whole.token_ids == [*made.token_ids[:-2], [2]] and lengths.tolist() == [1, 0, 2, 200, 1, 1, 2]
+        assert ids.tolist() == [3, 5, 9, *wide, 7, 2, 4, 6] and ids.dtype == torch.int32
+        assert pickle.loads(pickle.dumps(made)).token_ids == made.token_ids and "[4, 6]" in repr(made)
 
 
 def test_sets_of_a_device_are_fetched_whole_whatever_was_guessed() -> None:
@@ -145,14 +180,14 @@ def test_sets_of_a_device_are_fetched_whole_whatever_was_guessed() -> None:
     lists = [
         np.sort(np.random.default_rng(i).choice(1024, n, replace=False)).astype(np.int32) for i, n in enumerate(lengths)
     ]
-    packed = [_bits_of(ids, 32) if len(ids) > 32 else ids for ids in lists]
+    parts = [_bits_of(ids, 32) if len(ids) > 32 else ids for ids in lists]
     sets = torch.zeros(5, 33, dtype=torch.int32)
-    words = np.concatenate([np.array(lengths, np.int32), *packed])
+    words = np.concatenate([np.array(lengths, np.int32), *parts])
     sets.view(-1)[: len(words)] = torch.from_numpy(words)
     guess = Guess()
     for guess.words in (32, 1, 1024):
         there, lines = (PackedKept(sets, guess), PackedKept(sets, guess).to_host()), np.array([4, 0, 0, 2, 1])
-        for one, bitmasks in product(there, (True, False)):
+        for one, bitmasks in itertools.product(there, (True, False)):
             assert lists_of(*one.packed(lines, bitmasks)) == [lists[i].tolist() for i in lines]
             assert guess.words == max(32, 2 * len(words) // 5)
 

@@ -60,7 +60,7 @@ def test_a_switch_that_is_neither_and_a_place_that_is_gone_are_errors(monkeypatc
         gumball_vllm.register()
     monkeypatch.setenv(gumball_vllm.SWITCH, "1")
     monkeypatch.delattr("vllm.v1.worker.gpu_input_batch.InputBatch.add_request")
-    with pytest.raises(RuntimeError, match="vLLM 0.32.*no attribute 'add_request'.*GUMBALL_VLLM=0"):
+    with pytest.raises(RuntimeError, match="vLLM from 0.32 and below 0.34.*no attribute 'add_request'.*GUMBALL_VLLM=0"):
         gumball_vllm.register()
 
 
@@ -78,6 +78,20 @@ def test_the_replaced_methods_have_vllms_parameters() -> None:
     # Hints for kernels stand at the end.
     ours, theirs = (list(inspect.signature(one._sample_random).parameters) for one in (runner_v2._Draws, Newer))
     assert ours[:-1] == theirs[: len(ours) - 1] and theirs[-1] == "use_fused_sampler"
+
+
+def test_a_drafter_of_runner_v1_that_is_to_draw_takes_the_most_likely_tokens_and_the_log_says_so(caplog: Any) -> None:
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+
+    places.take()
+    assert "self._enable_probabilistic_draft_probs = (" in inspect.getsource(SpecDecodeBaseProposer.__init__)
+    drafter, logits = object.__new__(SpecDecodeBaseProposer), torch.tensor([[0.0, 2.0, 1.0]])
+    for draws in (False, True):
+        drafter._enable_probabilistic_draft_probs = draws
+        assert len(caplog.records) == draws
+        drafts, probs = drafter._sample_from_logits(logits, SimpleNamespace(all_greedy=False))
+        assert drafts.tolist() == [1] and probs is None
+    assert "it drafts the most likely tokens" in caplog.text
 
 
 def backed(values: Any) -> Any:

@@ -158,7 +158,7 @@ def test_nothing_lies_in_the_memory_in_which_a_model_is_loaded() -> None:
 def test_kernels_are_made_before_the_first_request(most_drafts: int) -> None:
     runner, requests = (
         Runner(most_drafts, with_head=False),
-        Requests(rows=MOST, most_drafts=most_drafts, device="emulated"),
+        Requests(rows=MOST, most_drafts=most_drafts, kept=True, device="emulated"),
     )
     for sequences in (runner.sequences, requests):
         sequences.warm_up(ROWS[:1])

@@ -420,8 +420,17 @@ REFUSED = {
     "type": ({"extra_args": {"xtc_probability": "often"}}, "must be a number"),
     "part": ({"extra_args": {"mirostat_eta": 0.2}}, "without mirostat_tau"),
     "mirostat beside filters": ({"top_p": 0.5, "extra_args": {"mirostat_tau": 3.0}}, "mirostat"),
-    "vocabulary": ({"extra_args": {"banned_ids": [10**6]}}, "banned_ids"),
-    "breakers": ({"extra_args": {"dry_multiplier": 1.0, "dry_breakers": [3, 999999]}}, "dry_breakers with 999999"),
+    **{
+        name: ({"extra_args": {**more, name: [3, id]}}, f"{name} with {id}, which is no id of a vocabulary of")
+        for name, more, id in (
+            ("banned_ids", {}, 10**7),
+            ("dry_breakers", {"dry_multiplier": 1.0}, 999999),
+            ("loops_end", {}, 10**7),
+            ("section_close", {}, -1),
+            ("section_open", {"section_close": [3]}, 10**7),
+            ("no_repeat_ngram_exempt_ids", {"no_repeat_ngram": 3}, 10**7),
+        )
+    },
     "n-grams twice": ({"extra_args": {"ngram_size": 2, "no_repeat_ngram": 2}}, "no_repeat_ngram beside ngram_size"),
     "n-grams of no size": ({"extra_args": {"ngram_size": 0}}, "ngram_size = 0, but it must be a whole number above 0"),
     "a budget and a section": (
@@ -449,6 +458,10 @@ def test_a_key_that_only_this_process_has_is_refused_where_others_sample(
         engine.llm_engine.input_processor._build_logits_processors_params_validator()(marked)
 
     check()
+    with pytest.raises(VLLMValidationError, match="watermark_key is 99, .*has no key of that number, and add_waterm"):
+        engine.generate(
+            [{"prompt_token_ids": PROMPT}], [asked({"extra_args": {"watermark_key": 99}}, 7)], use_tqdm=False
+        )
     monkeypatch.setattr(envs, "VLLM_ENABLE_V1_MULTIPROCESSING", True, raising=False)
     with pytest.raises(VLLMValidationError, match="watermark_key is 3, which only this process has"):
         check()

@@ -27,7 +27,7 @@ from .sampling import (
     top_p_sampling_from_probs,
 )
 
-__version__ = "0.7.2"
+__version__ = "0.7.4"
 """The release whose surface this is."""
 
 __all__ = [

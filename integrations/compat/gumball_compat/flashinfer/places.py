@@ -6,11 +6,10 @@ output's number in its batch, as FlashInfer has it, and seed and offset become
 * position: the offset's low 32 bits;
 * seed: the seed plus the offset's high 32 bits, with their sign, times an odd constant, modulo 2^64.
 
-So no two offsets of one seed share random numbers, however large they grow. A generator of a GPU whose state is (seed,
-offset) draws as `seed` and `offset + 1` would, and its offset then moves on as by FlashInfer's kernels: states are
-multiples of four, and so no call that is handed what `get_seed_and_offset` returned meets the numbers of a call that
-takes a generator. The state is read before it moves, so that calls which move it by different amounts, from logits and
-from probabilities, draw the same. A generator of the host has no offset: 64 bits are drawn from it, for the seed.
+So no two offsets of one seed share random numbers, however large they grow. A generator of a GPU draws by its seed and the
+offset that it has before the call, which then moves on as by FlashInfer's kernels. So calls that move it by different
+amounts, from logits and from probabilities, draw the same. A generator of the host has no offset: 64 bits are drawn from
+it, for the seed.
 
 Seeds and offsets in tensors are not looked at: what is done to them is done where they lie, on a GPU by the kernels that read
 them, and can be captured in a graph.
@@ -46,11 +45,19 @@ def _default_generator(device: Any) -> Any:
     return torch.default_generator
 
 
-def _take(increment: int, generator: Any, device: Any) -> tuple[int, int, int]:
-    """A generator's seed, and its offset before and after `increment` numbers were taken, in fours."""
+def get_seed_and_offset(
+    increment: int,
+    generator: torch.Generator | None = None,
+    device: torch.device | None = None,
+) -> tuple[int, int]:
+    """Takes `increment` numbers from a generator, by default the device's: its seed, and its offset before.
+
+    The offset moves on by `increment`, rounded up to a multiple of four. A generator of the host gives a fresh seed,
+    and 0.
+    """
     generator = _default_generator(device) if generator is None else generator
     if generator.device.type == "cpu":
-        return int(torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, generator=generator)), 0, 0
+        return int(torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, generator=generator)), 0
     step = (increment + 3) // 4 * 4
     with _LOCK:
         if hasattr(generator, "get_offset"):
@@ -61,21 +68,7 @@ def _take(increment: int, generator: Any, device: Any) -> tuple[int, int, int]:
             seed, before = state.view(torch.int64).tolist()
             state.view(torch.int64)[1] = before + step
             generator.set_state(state)
-    return seed, before, before + step
-
-
-def get_seed_and_offset(
-    increment: int,
-    generator: torch.Generator | None = None,
-    device: torch.device | None = None,
-) -> tuple[int, int]:
-    """Takes `increment` numbers from a generator, by default the device's: its seed, and its offset afterwards.
-
-    The offset moves on by `increment`, rounded up to a multiple of four. A generator of the host gives a fresh seed,
-    and 0.
-    """
-    seed, _, after = _take(increment, generator, device)
-    return seed, after
+    return seed, before
 
 
 def _check(name: str, words: Any, device: Any, outputs: int) -> None:
@@ -96,8 +89,7 @@ def checked(seed: Any, offset: Any, generator: Any, device: Any, outputs: int, i
     The generator counts, and moves on by `increment`, unless both seed and offset are given.
     """
     if seed is None or offset is None:
-        seed, before, _ = _take(increment, generator, device)
-        offset = before + 1
+        seed, offset = get_seed_and_offset(increment, generator, device)
     tensors = isinstance(seed, torch.Tensor)
     if tensors != isinstance(offset, torch.Tensor):
         raise ValueError("seed and offset must both be tensors or both be scalars")

@@ -263,6 +263,14 @@ def _order(filter_apply_order: str) -> str | None:
     return "joint" if filter_apply_order == "joint" else None
 
 
+def _bounded(top_k: Any, most: int | None, filter_apply_order: str, rows: Any) -> Any:
+    """Bounds a tensor of top-k where FlashInfer's fast path does, to which `top_k_max` hands it: rows without top-k have the bound there, too."""
+    fast = filter_apply_order == "top_k_first" and isinstance(top_k, torch.Tensor) and rows.size(-1) >= 65536
+    if most is None or not fast or not 0 < most <= 256:
+        return top_k
+    return torch.where((top_k < 1) | (top_k > most), most, top_k)
+
+
 def top_k_top_p_sampling_from_logits(
     logits: torch.Tensor,
     top_k: torch.Tensor | int,
@@ -274,13 +282,14 @@ def top_k_top_p_sampling_from_logits(
     check_nan: bool = False,
     seed: int | torch.Tensor | None = None,
     offset: int | torch.Tensor | None = None,
+    top_k_max: int | None = None,
 ) -> torch.Tensor:
     """A token of each row of logits from what both filters keep of its softmax.
 
     filter_apply_order: "top_k_first", top-p on what top-k keeps, or "joint", both on the whole row. check_nan looks at
-    the softmax.
+    the softmax. top_k_max: see :func:`_bounded`.
     """
-    order = _order(filter_apply_order)
+    order, top_k = _order(filter_apply_order), _bounded(top_k, top_k_max, filter_apply_order, logits)
     if check_nan:
         _check_nan(check_nan, torch.softmax(logits, dim=-1), "probs")
     return _drawn(logits, "logits", (indices, generator, seed, offset, False), 32, top_k, top_p, order=order)
@@ -298,9 +307,10 @@ def top_k_top_p_sampling_from_probs(
     seed: int | torch.Tensor | None = None,
     offset: int | torch.Tensor | None = None,
     return_valid: bool = False,
+    top_k_max: int | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """A token of each row of probabilities from what both filters keep."""
-    order = _order(filter_apply_order)
+    """A token of each row of probabilities from what both filters keep. top_k_max: see :func:`_bounded`."""
+    order, top_k = _order(filter_apply_order), _bounded(top_k, top_k_max, filter_apply_order, probs)
     _check_nan(check_nan, probs, "probs")
     return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, top_k, top_p, order=order)
 
@@ -359,7 +369,7 @@ def chain_speculative_sampling(
     int32, or added to the tensors that were handed in, which are returned.
     """
     chains, drafts, _ = draft_probs.shape
-    places = checked(seed, offset, generator, draft_probs.device, chains, chains * (drafts + 1))
+    places = checked(seed, offset, generator, draft_probs.device, chains, chains * (drafts + 2))
     chain = (_as(draft_probs, torch.float32), _as(draft_token_ids, torch.int32), _as(target_probs, torch.float32))
     onto = (maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num)
     adds = not torch.compiler.is_compiling() and _fit(onto, chains)

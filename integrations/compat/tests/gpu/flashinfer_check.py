@@ -302,6 +302,28 @@ def drafts_under_other_names() -> str:
 
 
 @check
+def softmaxes_beside_others() -> str:
+    """The largest errors of ours, of torch's division and softmax and of FlashInfer's, over all vocabularies and temperatures; ours in place, too."""
+    theirs, worst = real() if GPU else None, dict[tuple[str, str], float]()
+    for vocab in (32_000, 128_256, 151_936):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for temperature in (0.01, 0.1, 0.7, 1.0, 2.0, 10.0, 100.0):
+                given = rows(8, vocab)["logits"].to(dtype)
+                temps, over = torch.full((8, 1), temperature, device=DEVICE), given.clone()
+                sglang.fused_temperature_softmax_inplace(over, temps)
+                found = {"ours": sglang.fused_temperature_softmax(given, temps), "ours in place": over}
+                found["torch"] = (given.float() / temps).softmax(-1)
+                if theirs is not None:
+                    found["FlashInfer"] = theirs.softmax(given, temperature)
+                wanted = (given.double() / temperature).softmax(-1)
+                for name, probs in found.items():
+                    key = name, str(dtype).removeprefix("torch.")
+                    worst[key] = max(worst.get(key, 0.0), (probs.double() - wanted).abs().max().item())
+    assert all(worst["ours", name] < 1e-6 for name in ("float32", "bfloat16", "float16")), worst
+    return "; ".join(f"{name} {dtype} {error:.1e}" for (name, dtype), error in sorted(worst.items()))
+
+
+@check
 def beside_flashinfer() -> str:
     """The signatures are FlashInfer's; its own draws have the same distribution as ours."""
     theirs = real()

@@ -34,7 +34,7 @@ KERNELS = (
 )
 # The files of each release whose names stand here, and which of the names, as a pattern.
 RELEASES: dict[str, dict[str, str]] = {
-    "flashinfer-python==0.7.2.post1": {"sampling.py": "*", **{f"logits_processor/{name}.py": "*" for name in PIPES}},
+    "flashinfer-python==0.7.4": {"sampling.py": "*", **{f"logits_processor/{name}.py": "*" for name in PIPES}},
     "sglang==0.5.23": {
         "kernels/ops/speculative/sampling.py": "*",
         "kernels/ops/speculative/tree.py": "verify_tree_greedy",
@@ -56,6 +56,11 @@ RELEASES: dict[str, dict[str, str]] = {
         "sampling_params.py": "SamplingParams",
     },
     "llama-cpp-python==0.3.36": {"llama.py": "Llama._init_sampler"},
+    "trl==1.16.0": {"trainer/utils.py": "selective_log_softmax*"},
+    "verl==0.9.1": {"utils/torch_functional.py": "logprobs_from_logits"},
+    "liger-kernel==0.8.5": {
+        "ops/fused_linear_scaled_cross_entropy.py": "LigerFusedLinearScaledCrossEntropyFunction.apply"
+    },
 }
 FOLDERS = {"flashinfer-python": "flashinfer", "llama-cpp-python": "llama_cpp"}
 

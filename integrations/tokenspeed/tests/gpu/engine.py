@@ -4,10 +4,10 @@ Requests run alone, among all, and joining one another; prompts are read in part
 are graphs, and each is prepared while the one before runs. Every text is drawn again by a `gumball.Sampler` on the CPU from the very logits,
 which `watch.py` writes down; logits depend on the batch here, so texts alone and among others need not be the same.
 
-`engine.py served BACKEND-DRAFTS-SPREAD`: tokens a second with tensor parallelism over two GPUs, of as many requests at once as REQUESTS has, at
-temperature 0.8 and top-p 0.9; SPREAD is on or off, `--dp-sampling`, which TokenSpeed has for drafts alone, and for `flashinfer` and Gumball's. The
-drafter is an EAGLE3 model of random weights, too: hardly any draft is accepted, and a step samples DRAFTS + 1 rows a request for a token. All that
-crosses GPUs goes by NCCL, except logits that DP sampling moves: no engine takes NVLink multicast.
+`engine.py served BACKEND-DRAFTS-SPREAD TEXTS`: tokens a second with tensor parallelism over two GPUs, of as many requests at once as REQUESTS has, at
+temperature 0.8 and top-p 0.9, and the texts in a file; SPREAD is off, or with `--dp-sampling`, which TokenSpeed has for drafts alone, and for `flashinfer` and
+Gumball's, the value of TOKENSPEED_DP_SAMPLING_BACKEND: nccl or onesided. `engine.py compared TEXTS..` counts equal texts. The drafter is an EAGLE3 model of random weights, too: hardly any draft is accepted, and a step samples DRAFTS + 1 rows a request for a token. All that
+crosses GPUs goes by NCCL, except logits that `onesided` moves: no engine takes NVLink multicast.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def ending_after(seconds: int, why: str) -> threading.Timer:
     return timer
 
 
-def served(name: str) -> None:
+def served(name: str, out: Path) -> None:
     from in_turn import wait_for_turn
 
     backend, drafts, spread = name.split("-")
@@ -219,7 +219,9 @@ def served(name: str) -> None:
     more: dict[str, Any] = {}
     if int(drafts):
         more = {"speculative_algorithm": "EAGLE3", "speculative_draft_model_path": str(drafter())}
-        more |= {"speculative_num_steps": int(drafts), "dp_sampling": spread == "on"}
+        more |= {"speculative_num_steps": int(drafts), "dp_sampling": spread != "off"}
+        if spread != "off":
+            os.environ["TOKENSPEED_DP_SAMPLING_BACKEND"] = spread
     engine = started(
         model(WIDE, 4),
         backend,
@@ -236,6 +238,8 @@ def served(name: str) -> None:
         **more,
     )
 
+    texts = {}
+
     def rate(count: int, length: int) -> float:
         rng = random.Random(count)
         prompts = [[rng.randrange(3, WIDE) for _ in range(32)] for _ in range(count)]
@@ -245,6 +249,7 @@ def served(name: str) -> None:
         seconds = time.perf_counter() - began
         lengths = {len(answer["output_ids"]) for answer in answers}
         assert lengths == {length}, f"answers of {lengths} tokens, not {length}"
+        texts[count] = [answer["output_ids"] for answer in answers]
         return count * length / seconds
 
     for count in REQUESTS:
@@ -258,6 +263,18 @@ def served(name: str) -> None:
         said = f"{statistics.median(rates):.0f} tokens/s (of {', '.join(f'{one:.0f}' for one in sorted(rates))})"
         print(f"CELL {backend} dp_sampling={spread} drafts={drafts} {count} requests {said}", flush=True)
     limit.cancel()
+    out.write_text(json.dumps(texts))
+
+
+def compared(files: list[str]) -> None:
+    """Counts the texts that a backend writes without DP sampling, too, with its drafts and without. Logits may depend on the batch, and so may texts."""
+    texts = {Path(file).stem.removeprefix("texts-"): json.loads(Path(file).read_text()) for file in files}
+    for name, found in texts.items():
+        backend, drafts, _ = name.split("-")
+        for other in dict.fromkeys((f"{backend}-{drafts}-off", f"{backend}-0-off")):
+            for count, own in found.items() if other in texts and other != name else ():
+                same = sum(one == another for one, another in zip(own, texts[other][count], strict=True))
+                print(f"TEXTS {name} {count} requests: {same} equal those of {other}", flush=True)
 
 
 def ended(status: int) -> None:
@@ -271,9 +288,11 @@ def ended(status: int) -> None:
 
 def main() -> None:
     began = time.perf_counter()
+    if sys.argv[1] == "compared":
+        return compared(sys.argv[2:])
     if sys.argv[1] == "served":
         try:
-            served(sys.argv[2])
+            served(sys.argv[2], Path(sys.argv[3]))
         except BaseException:
             print("FAILED: " + "".join(traceback.format_exc().splitlines(True)[-14:]), flush=True)
             ended(1)

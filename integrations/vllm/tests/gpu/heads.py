@@ -230,7 +230,7 @@ def clusters(out: str) -> None:
     generator = torch.Generator().manual_seed(5)
     ids = torch.arange(vocab, dtype=torch.int32).view(-1, 16)
     centroids = torch.randn(len(ids), width, generator=generator).to(torch.bfloat16)
-    save_file({"clusters.ids": ids, "clusters.centroids": centroids}, out)
+    save_file({"vocab_maps": ids, "centroids": centroids}, out)
 
 
 def record(file: str, folder: str, *said: str) -> None:

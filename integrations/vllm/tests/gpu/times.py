@@ -1,7 +1,8 @@
 """Times of a vLLM server's decode step by sampling parameters and batch: `times.py OUT SHAPE BATCHES SECONDS [CELL..]`.
 
 `VLLM_USE_V2_MODEL_RUNNER` names the runner; `GUMBALL_VLLM=0` takes vLLM's own sampler, `VLLM_USE_FLASHINFER_SAMPLER=0` that without FlashInfer.
-Steps are timed where the client sees their outputs, and in each the sampler's call: the host's work, since nothing there waits for the GPU.
+Steps are timed where the client sees their outputs, and in each the sampler's call: the host's work, since nothing there waits for the GPU; and what the client
+itself does with the outputs. LOGPROBS=kept has the server return kept sets, LOGPROBS=processed the logprobs over these alone.
 SECONDS: after this time no cell begins. After the cells the functions of the call are listed for the largest batch (PROFILE).
 
 `times.py page RECORD.json` writes RECORD.md: a table of each runner, from what several runs wrote, joined under "engines" by name
@@ -32,6 +33,15 @@ CELLS: dict[str, dict[str, Any]] = {
     "kp_pen": KP | {"repetition_penalty": 1.1, "presence_penalty": 0.3, "frequency_penalty": 0.2},
     "kp_lp5": KP | {"logprobs": 5},
     "kp_lp20": KP | {"logprobs": 20},
+    **{
+        f"{name}_lp0": of | {"logprobs": 0, "flat_logprobs": True}
+        for name, of in (("greedy", {"temperature": 0.0}), ("kp", KP), ("p95", {"temperature": 0.8, "top_p": 0.95}))
+    },
+}
+OPTIONS: dict[str | None, dict[str, Any]] = {
+    None: {},
+    "processed": {"logprobs_mode": "processed_logprobs"},
+    "kept": {"logprobs_mode": "processed_logprobs", "return_sampling_mask": True},
 }
 LENGTH, FIRST, LAST = 96, 28, 90
 
@@ -84,10 +94,20 @@ def cell(llm: Any, tag: str, batch: int, what: dict[str, Any]) -> dict[str, floa
             max_tokens=LENGTH, ignore_eos=True, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY, **mine
         )
         core.add_request(f"{tag}.{place}", prompt(1000 * batch + place, 32), asked)
+    read, reading = core.output_processor.process_outputs, list[float]()
+
+    def timed(*given: Any, **named: Any) -> Any:
+        begin = time.perf_counter()
+        made = read(*given, **named)
+        reading.append(time.perf_counter() - begin)
+        return made
+
+    core.output_processor.process_outputs = timed
     ends = [time.perf_counter()]
     while core.has_unfinished_requests():
         core.step()
         ends.append(time.perf_counter())
+    core.output_processor.process_outputs = read
     steps = [1e3 * (end - start) for start, end in zip(ends, ends[1:], strict=False)][FIRST:LAST]
     quartiles = statistics.quantiles(steps, n=4)
     seconds = llm.collective_rpc(taken_seconds)[0][-LENGTH:][FIRST:LAST]
@@ -97,6 +117,9 @@ def cell(llm: Any, tag: str, batch: int, what: dict[str, Any]) -> dict[str, floa
         "first_quartile_ms": quartiles[0],
         "third_quartile_ms": quartiles[2],
         "mean_ms": statistics.fmean(steps),
+        "client_ms": 1e3 * statistics.median(reading[FIRST:LAST]),
+        "last_client_ms": 1e3 * reading[-1],
+        "run_ms": 1e3 * (ends[-1] - ends[0]) / LENGTH,
     }
 
 
@@ -116,6 +139,7 @@ def main() -> None:
         compilation_config={"cudagraph_capture_sizes": captured},
         disable_log_stats=True,
         max_logprobs=20,
+        **OPTIONS[os.environ.get("LOGPROBS")],
     )
     names = ("VLLM_USE_V2_MODEL_RUNNER", "GUMBALL_VLLM", "VLLM_USE_FLASHINFER_SAMPLER")
     found: dict[str, Any] = {"environment": {name: os.environ.get(name) for name in names}, "cells": {}}
@@ -135,7 +159,8 @@ def main() -> None:
             key = f"{what}/{batch}"
             found["cells"][key] = got = cell(llm, key.replace("/", "_"), batch, CELLS[what])
             print(
-                f"CELL {key:14} {got['median_ms']:8.3f} ms, mean {got['mean_ms']:8.3f}, host {got['host_us']:6.0f} us",
+                f"CELL {key:14} {got['median_ms']:8.3f} ms, mean {got['mean_ms']:8.3f}, host {got['host_us']:6.0f} us, "
+                f"client {got['client_ms']:.2f} ms, at the end {got['last_client_ms']:.1f}, of the run {got['run_ms']:.2f} a token",
                 flush=True,
             )
             Path(out).write_text(json.dumps(found, indent=1))
