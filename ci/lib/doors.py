@@ -24,7 +24,7 @@ LEFT = {
     r"gumball kernels|serve\.py|\"cuda": "needs a GPU",
     r"ci/(wasm|explorer)|\bnpm\b|\bexplore\b": "run by `ci/wasm` and `ci/explorer`",
     r"\bPATH/|gumball generate": "run by tests of the command",
-    r"cargo build": "run by `ci/run build`, in its profile",
+    r"cargo (build|test)": "run by `ci/run`, in its profile",
 }
 OTHERS = {
     "c": "run by tests of C",

@@ -48,8 +48,10 @@ class Engine:
             self.waiting.append(oldest)
         while self.waiting and len(self.running) < SLOTS:
             new = self.waiting.pop(0)
-            resumed = new.state and self.pool.resume(new.params, new.state)
-            new.slot = self.pool.admit(new.params, new.prompt) if resumed is None else resumed
+            if new.state is None:
+                new.slot = self.pool.admit(new.params, new.prompt)
+            else:
+                new.slot = self.pool.resume(new.params, new.state)
             self.running.append(new)
 
     def release(self, request: Request) -> None:

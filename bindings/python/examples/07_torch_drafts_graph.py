@@ -6,6 +6,7 @@ The drafts are drawn from a smaller model's rows by the requests' own races, so 
 """
 
 import sys
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ def model(ids: torch.Tensor, head: torch.Tensor = head) -> torch.Tensor:
     return torch.tanh(embedding[ids.long()]) @ head
 
 
-filters = {"temperature": 0.8, "top_p": 0.9}
+filters: dict[str, Any] = {"temperature": 0.8, "top_p": 0.9}
 prompts = [[row + 1] for row in range(REQUESTS)]
 params = [SamplingParams(seed=row, **filters) for row in range(REQUESTS)]
 

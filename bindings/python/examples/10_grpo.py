@@ -94,7 +94,8 @@ def decode(
         out = pool.step(logits, slots)
         ids[:, end] = torch.from_numpy(out.tokens)
         told[:, place] = torch.from_numpy(out.logprobs)
-        sets.append(gumball.torch.kept_bitmask(*map(torch.from_numpy, out.kept_sets()), VOCAB))
+        lengths, kept = map(torch.from_numpy, out.kept_sets())
+        sets.append(gumball.torch.kept_bitmask(lengths, kept, VOCAB))
     return ids, torch.stack(sets, 1), told
 
 
@@ -123,7 +124,8 @@ def train(
     torch.manual_seed(run)
     model = Model()
     optimiser = torch.optim.AdamW(model.parameters(), RATE)
-    rewards, shares = [], []
+    rewards: list[float] = []
+    shares: list[dict[str, tuple[float, float]]] = []
     for step in range(steps):
         prompts, sums = prompts_of(step)
         decoded = {each: decode(model, prompts, step, run, each) for each in WAYS}

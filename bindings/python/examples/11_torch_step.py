@@ -166,7 +166,7 @@ def step(row: Tensor, params: SamplingParams, prompt: list[int], output: list[in
     s = scale(params.temperature)
     ids = kept(z, params, s)
     y = (z[ids] - z[ids[0]]) * s
-    score = y - log2(arrivals(len(z), params.seed, (len(prompt) + len(output)) % 2**32, draw))[ids]
+    score = y - log2(arrivals(len(z), params.seed or 0, (len(prompt) + len(output)) % 2**32, draw))[ids]
     return int(ids[score == score.max()].min())
 
 

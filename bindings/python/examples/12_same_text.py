@@ -7,6 +7,8 @@ above what a batch moves logits by is the token of the request alone, whatever t
 again. The last lines compare all texts with those of requests that ran alone, and say what share of the steps was computed twice.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -63,7 +65,8 @@ def write(params: list[SamplingParams], size: int, noise: float | None) -> tuple
 
 
 asked = LogprobsParams(mode=["raw", "radius"])
-for setting in ({"temperature": 0.0}, {"temperature": 0.7, "top_k": 40}):
+settings: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 0.7, "top_k": 40}]
+for setting in settings:
     params = [SamplingParams(seed=seed, logprobs=asked, **setting) for seed in range(REQUESTS)]
     alone, _ = write(params, 1, None)
     # The most that a batch moved a logit of other texts by, and twice that for safety.

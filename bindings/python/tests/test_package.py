@@ -106,6 +106,20 @@ def test_stubs_are_those_of_the_library_and_the_package_types_strictly(tmp_path:
     run("-m", "mypy", "--config-file", str(settings), "-p", "gumball", cwd=tmp_path)
 
 
+def test_what_callers_write_types_strictly(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "call.py").write_text("""
+from gumball import SamplingParams
+
+params = SamplingParams(dry={"multiplier": 0.8}, logprobs=5, min_p=None, logit_bias={"5": 1.0}, watermark=False, seed=7)
+multiplier: float = params.dry.multiplier
+""")
+    root = Path(__file__).parents[1]
+    examples = sorted(map(str, (root / "examples").glob("*.py")))
+    settings = ["--config-file", str(root / "pyproject.toml"), "--allow-subclassing-any"]
+    run("-m", "mypy", *settings, "call.py", *examples, cwd=tmp_path)
+
+
 def test_libraries_are_found_in_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gumball import nvrtc
 

@@ -65,7 +65,7 @@ template <bool PROBS>
 DEVICE float log2_of(float z, float first, float scale) {
     return PROBS ? log2_rule(z) - log2_rule(first) : (z - first) * scale;
 }
-// The same within 2^-14.
+// log2 of the weight of a value, within 2^-14.
 template <bool PROBS>
 DEVICE float approx_log2_of(float z, float first, float scale) {
     return PROBS ? log2_fast(z) - log2_fast(first) : (z - first) * scale;
@@ -75,7 +75,7 @@ DEVICE float empty_value() {
     return PROBS ? 0.0f : -INF_F32;
 }
 
-// A level below the first token, and what a token of it weighs beside the level's first value, in MASS_UNITS.
+// The level of a value below the first token, and its weight relative to the level's first value.
 template <bool PROBS>
 DEVICE u32 level_of(float z, float first, float scale, float& part) {
     if (PROBS) {
@@ -497,7 +497,7 @@ __global__ void __launch_bounds__(THREADS, SCORES ? 1 : 2) held_row(const __grid
         if (level_of<PROBS>(z, first, args.scale, unused) < certain || best == 0) {
             break;
         }
-        // How many tokens come before it, and what they weigh.
+        // The number and the mass of the tokens before the winner.
         u32 count = 0;
         float mass = 0.0f;
         for (u32 tile = warp; tile < own; tile += WARPS) {

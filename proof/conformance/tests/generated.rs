@@ -1,5 +1,5 @@
 //! Text in other languages that is written from the table of parameters: Python's dataclasses, TypeScript's
-//! types, the table of `docs/semantics.md`; and the JSON of the neutral ones. These tests compare each with
+//! types, the table of `docs/parameters.md`; and the JSON of the neutral ones. These tests compare each with
 //! the table; with `GUMBALL_BLESS=1` in the environment they write it.
 
 use std::path::Path;
@@ -168,6 +168,21 @@ fn the_dataclasses_of_python_are_current() {
     hold_class::<Watermark>("Watermark");
     hold_class::<LogprobsParams>("LogprobsParams");
     hold_class::<SamplingParams>("SamplingParams");
+    // A call may pass more types than an attribute has.
+    let taken = lines::<SamplingParams>(|parameter, Written { python, python_neutral, .. }| {
+        let first = python.split([' ', '[']).next().expect("a type has a name");
+        let is_part = first.starts_with(char::is_uppercase) && !["Sequence", "Mapping"].contains(&first);
+        let none = if python.ends_with("| None") { "" } else { " | None" };
+        let part = if is_part { "Mapping[str, Any] | " } else { "" };
+        let more = match parameter.name {
+            "logprobs" => "int | ",
+            "logit_bias" => "Mapping[str, float] | ",
+            _ => "",
+        };
+        format!("            {}: {part}{more}{python}{none} = {python_neutral},\n", parameter.field())
+    });
+    let anchors = ["\nclass SamplingParams:", "        def __init__(\n            self,\n"];
+    hold("bindings/python/python/gumball/params.py", &anchors, "        ) -> None: ...\n", &taken.concat());
     let filters = Filter::ALL.map(|filter| format!("    \"{filter}\",\n")).concat();
     hold("bindings/python/python/gumball/params.py", &["\nFILTERS = (\n"], ")\n", &filters);
 }
@@ -202,8 +217,56 @@ fn without_range(about: &str, values: &str) -> String {
     }
 }
 
+/// An example of each parameter of a request, as JSON.
+const EXAMPLES: [(&str, &str); 44] = [
+    ("temperature", "0.7"),
+    ("dynamic_temperature", r#"{"min": 0.5, "max": 1.5}"#),
+    ("top_k", "50"),
+    ("top_p", "0.9"),
+    ("typical_p", "0.9"),
+    ("min_p", "0.05"),
+    ("top_n_sigma", "1.0"),
+    ("top_h", "0.4"),
+    ("top_a", "0.02"),
+    ("p_less", "true"),
+    ("epsilon_cutoff", "3e-4"),
+    ("eta_cutoff", "2e-3"),
+    ("xtc_probability", "0.5"),
+    ("xtc_threshold", "0.15"),
+    ("xtc_exempt_ids", "[2, 198]"),
+    ("min_keep", "2"),
+    ("mirostat", r#"{"tau": 5.0}"#),
+    ("adaptive_target", "0.3"),
+    ("adaptive_decay", "0.95"),
+    ("repetition_penalty", "1.1"),
+    ("repetition_scope", r#""output""#),
+    ("frequency_penalty", "0.2"),
+    ("presence_penalty", "0.5"),
+    ("penalty_scope", r#""both""#),
+    ("penalty_window", "64"),
+    ("dry", r#"{"multiplier": 0.8}"#),
+    ("no_repeat_ngram", "3"),
+    ("no_repeat_ngram_scope", r#""output""#),
+    ("no_repeat_ngram_window", "100"),
+    ("no_repeat_ngram_exempt_ids", "[198]"),
+    ("logit_bias", r#"{"7": 2.5, "9": "-inf"}"#),
+    ("bias_first", "true"),
+    ("allowed_ids", "[5, 6]"),
+    ("banned_ids", "[0]"),
+    ("bad_words", "[[5, 6], [9]]"),
+    ("min_tokens", "16"),
+    ("stop_ids", "[2]"),
+    ("section", r#"{"close": [7], "budget": 512}"#),
+    ("loops", r#"{"end": [2]}"#),
+    ("watermark", "false"),
+    ("seed", "7"),
+    ("logprobs", r#"{"mode": "raw", "top_n": 5}"#),
+    ("order", r#"["top_k", "min_p"]"#),
+    ("temperature_last", "true"),
+];
+
 #[test]
-fn the_table_of_the_semantics_is_current() {
+fn the_page_of_parameters_is_current() {
     fn rows<T: Parameters>() -> String {
         let row = |parameter: &Parameter, Written { values, python_neutral, .. }: Written| {
             let neutral = match &*python_neutral {
@@ -216,20 +279,28 @@ fn the_table_of_the_semantics_is_current() {
             };
             // The filters are listed under "Filters".
             let values = values.find("filters: ").map_or(&*values, |at| &values[..at + "filters".len()]);
-            let start = format!("| `{}` | {} | {neutral} | ", parameter.name, values.replace('"', "`"));
-            let mut about = without_range(parameter.about, values);
-            // A line of the page has at most 160 columns; the rules say the rest.
-            while start.len() + about.len() + " |".len() > 160 {
-                let end = about.trim_end_matches('.').rfind(". ").expect("a first sentence fits its line");
-                about.truncate(end + 1);
-            }
-            format!("{start}{about} |\n")
+            let example = EXAMPLES.iter().find(|(name, _)| *name == parameter.name);
+            let example = example.map_or_else(String::new, |(_, json)| format!("`{json}` "));
+            let shown = values.replace('"', "`");
+            let about = without_range(about(parameter).as_str(), values);
+            format!("| `{}` | {example}| {shown} | {neutral} | {about} |\n", parameter.name)
         };
         lines::<T>(row).concat()
     }
     let parts = rows::<DynamicTemperature>() + &rows::<Mirostat>() + &rows::<Dry>();
     let parts = parts + &rows::<Section>() + &rows::<Loops>();
     let parts = parts + &rows::<Watermark>() + &rows::<LogprobsParams>();
-    let heading = "| name | value | neutral | meaning |\n| --- | --- | --- | --- |\n";
-    hold("docs/semantics.md", &[heading], "\n\n", (rows::<SamplingParams>() + &parts).trim_end());
+    let heading = "| name | example | value | neutral | meaning |\n| --- | --- | --- | --- | --- |\n";
+    hold("docs/parameters.md", &[heading], "\n\n", (rows::<SamplingParams>() + &parts).trim_end());
+}
+
+#[test]
+fn each_parameter_has_an_example_that_is_taken() {
+    let names: Vec<_> = SamplingParams::TABLE.iter().map(|parameter| parameter.name).collect();
+    assert_eq!(EXAMPLES.map(|(name, _)| name).to_vec(), names);
+    for (name, json) in EXAMPLES {
+        let params: SamplingParams = serde_json::from_str(&format!("{{\"{name}\": {json}}}")).expect(name);
+        assert_ne!(params, SamplingParams::default(), "{name} is neutral");
+        params.validate(50_000).expect(name);
+    }
 }

@@ -197,25 +197,22 @@ fn nothing_above_depends_on_anything_below() {
     }
 }
 
-/// Holds the tables of folders to the tree.
+/// Holds the architecture's table of folders to the tree.
 #[test]
-fn the_tables_of_folders_name_what_is_there() {
+fn the_table_of_folders_names_what_is_there() {
     let top = fs::read_dir(root()).expect("a folder").flatten().filter(|entry| entry.path().is_dir());
     let top = top.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let top: BTreeSet<String> = top.filter(|name| !name.starts_with('.') && name != "target").collect();
-    for page in ["README.md", "docs/architecture.md"] {
-        let text = fs::read_to_string(root().join(page)).expect("a page");
-        let table = text.lines().skip_while(|line| !line.starts_with("| folder"));
-        let cells = table.take_while(|line| line.starts_with('|')).filter_map(|row| row.split('|').nth(1));
-        let mut named = BTreeSet::new();
-        for folder in cells.flat_map(|cell| cell.split(", ")).filter_map(|name| name.trim().strip_prefix('`'))
-        {
-            let folder = folder.trim_end_matches('`');
-            assert!(root().join(folder).is_dir(), "{page}: there is no {folder}");
-            named.insert(folder.split('/').next().expect("a name").to_owned());
-        }
-        assert_eq!(named, top, "folders in the table of {page}, and in the root");
+    let text = fs::read_to_string(root().join("docs/architecture.md")).expect("a page");
+    let table = text.lines().skip_while(|line| !line.starts_with("| folder"));
+    let cells = table.take_while(|line| line.starts_with('|')).filter_map(|row| row.split('|').nth(1));
+    let mut named = BTreeSet::new();
+    for folder in cells.flat_map(|cell| cell.split(", ")).filter_map(|name| name.trim().strip_prefix('`')) {
+        let folder = folder.trim_end_matches('`');
+        assert!(root().join(folder).is_dir(), "there is no {folder}");
+        named.insert(folder.split('/').next().expect("a name").to_owned());
     }
+    assert_eq!(named, top, "folders in the table, and in the root");
 }
 
 /// Returns the names of the Python packages that stand beside the product's.
@@ -509,7 +506,7 @@ fn files_of(parameter: &Parameter) -> Vec<(&'static str, String)> {
 
 /// Returns the same of a parameter that switches no filter on.
 fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
-    let mut files = vec!["docs/semantics.md"];
+    let mut files = vec!["docs/parameters.md"];
     let of_stage: &[&str] = match parameter.stage {
         Stage::Edit if ["section.", "loops"].iter().any(|part| parameter.name.starts_with(part)) => &[
             "crates/spec/src/section.rs",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import Any, Final, TypeAlias, TypedDict, final
+from typing import Any, Final, Literal, TypeAlias, TypedDict, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -451,6 +451,7 @@ class Pool:
     def verify(
         self, rows: _Rows, batch: _Batch, drafts: Drafts | _IntegerLists, *, stream: _Stream = None
     ) -> Outputs: ...
+    @overload
     def draft(
         self,
         rows: _Rows,
@@ -458,7 +459,18 @@ class Pool:
         paths: _IntegerLists | None = None,
         *,
         siblings: int = 1,
-        probs: bool = False,
+        probs: Literal[False] = False,
+        stream: _Stream = None,
+    ) -> NDArray[np.int32]: ...
+    @overload
+    def draft(
+        self,
+        rows: _Rows,
+        batch: _Batch,
+        paths: _IntegerLists | None = None,
+        *,
+        siblings: int = 1,
+        probs: bool,
         stream: _Stream = None,
     ) -> _Drawn: ...
     def score(

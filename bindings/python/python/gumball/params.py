@@ -13,7 +13,7 @@ import itertools
 import json
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from . import _gumball
 from .errors import InvalidTypeError, InvalidValueError
@@ -386,6 +386,56 @@ class SamplingParams:
     logprobs: LogprobsParams | None = None
     order: str | Sequence[str] = "default"
     temperature_last: bool = False
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            temperature: float | None = 1.0,
+            dynamic_temperature: Mapping[str, Any] | DynamicTemperature | None = None,
+            top_k: int | None = 0,
+            top_p: float | None = 1.0,
+            typical_p: float | None = 1.0,
+            min_p: float | None = 0.0,
+            top_n_sigma: float | None = 0.0,
+            top_h: float | None = 0.0,
+            top_a: float | None = 0.0,
+            p_less: bool | None = False,
+            epsilon_cutoff: float | None = 0.0,
+            eta_cutoff: float | None = 0.0,
+            xtc_probability: float | None = 0.0,
+            xtc_threshold: float | None = 0.1,
+            xtc_exempt_ids: Sequence[int] | None = (),
+            min_keep: int | None = 1,
+            mirostat: Mapping[str, Any] | Mirostat | None = None,
+            adaptive_target: float | None = -1.0,
+            adaptive_decay: float | None = 0.9,
+            repetition_penalty: float | None = 1.0,
+            repetition_scope: str | None = "both",
+            frequency_penalty: float | None = 0.0,
+            presence_penalty: float | None = 0.0,
+            penalty_scope: str | None = "output",
+            penalty_window: int | None = 0,
+            dry: Mapping[str, Any] | Dry | None = Dry(),
+            no_repeat_ngram: int | None = 0,
+            no_repeat_ngram_scope: str | None = "both",
+            no_repeat_ngram_window: int | None = 0,
+            no_repeat_ngram_exempt_ids: Sequence[int] | None = (),
+            logit_bias: Mapping[str, float] | Mapping[int, float] | Sequence[tuple[int, float]] | None = (),
+            bias_first: bool | None = False,
+            allowed_ids: Sequence[int] | None = None,
+            banned_ids: Sequence[int] | None = (),
+            bad_words: Sequence[Sequence[int]] | None = (),
+            min_tokens: int | None = 0,
+            stop_ids: Sequence[int] | None = (),
+            section: Mapping[str, Any] | Section | None = None,
+            loops: Mapping[str, Any] | Loops | None = None,
+            watermark: Mapping[str, Any] | Watermark | Literal[False] | None = None,
+            seed: int | None = None,
+            logprobs: Mapping[str, Any] | int | LogprobsParams | None = None,
+            order: str | Sequence[str] | None = "default",
+            temperature_last: bool | None = False,
+        ) -> None: ...
 
     def validate(self, vocab: int) -> None:
         """Checks every parameter for a vocabulary of `vocab` ids. Raises ValueError for the first outside its range."""
