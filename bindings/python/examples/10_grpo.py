@@ -54,7 +54,7 @@ class Model(nn.Module):
             states = states.unflatten(-1, (3, of.num_heads, -1)).permute(2, 0, 3, 1, 4)
             known = torch.cat([cache[number], states[1:]], -2) if past else states[1:]
             cache[number : number + 1] = [known]
-            seen = functional.scaled_dot_product_attention(states[0], *known, is_causal=not past)
+            seen = functional.scaled_dot_product_attention(states[0], known[0], known[1], is_causal=not past)
             x = x + of.out_proj(seen.transpose(1, 2).flatten(2))
             x = x + layer.linear2(functional.gelu(layer.linear1(layer.norm2(x))))
         return self.head(self.norm(x[:, -1]))

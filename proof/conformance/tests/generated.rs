@@ -181,7 +181,7 @@ fn the_dataclasses_of_python_are_current() {
         };
         format!("            {}: {part}{more}{python}{none} = {python_neutral},\n", parameter.field())
     });
-    let anchors = ["\nclass SamplingParams:", "        def __init__(\n            self,\n"];
+    let anchors = ["\nclass SamplingParams:", "        def __init__(\n            self,\n            *,\n"];
     hold("bindings/python/python/gumball/params.py", &anchors, "        ) -> None: ...\n", &taken.concat());
     let filters = Filter::ALL.map(|filter| format!("    \"{filter}\",\n")).concat();
     hold("bindings/python/python/gumball/params.py", &["\nFILTERS = (\n"], ")\n", &filters);

@@ -391,6 +391,7 @@ class SamplingParams:
 
         def __init__(
             self,
+            *,
             temperature: float | None = 1.0,
             dynamic_temperature: Mapping[str, Any] | DynamicTemperature | None = None,
             top_k: int | None = 0,
