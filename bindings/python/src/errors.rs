@@ -9,6 +9,7 @@ use gumball_engine::unstable::{quoted, shown, shown_of};
 use gumball_engine::{Error, RanksError};
 use pyo3::exceptions::{PyBaseException, PyException, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 mod any {
     pyo3::import_exception!(gumball.errors, Error);
@@ -132,6 +133,11 @@ pub fn out_of_range(name: &str, value: impl std::fmt::Display, allowed: impl std
 pub fn wrong_type(name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     let kind = found.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     InvalidTypeError::new_err(format!("{name} must be {wanted}, not {}", shown(&kind)))
+}
+
+/// Refuses a class in the place of one of its instances, whose attributes it has.
+pub fn refuse_class(object: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyResult<()> {
+    if object.is_instance_of::<PyType>() { Err(wrong_type(name, wanted, object)) } else { Ok(()) }
 }
 
 /// Returns whether an exception says nothing about the object whose code raised it: an interrupt, an exit, or

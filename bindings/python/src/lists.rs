@@ -6,7 +6,7 @@ use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use crate::arrays::{self, Array};
+use crate::arrays::{self, Array, Vector};
 use crate::errors::{UnavailableError, not_a, out_of_range, passes, wrong_type};
 
 /// The largest number of elements of a list.
@@ -91,6 +91,12 @@ fn array<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Array<'
     }
 }
 
+/// Reads a one-dimensional array on the host that is not too long.
+fn vector(array: &Array<'_>, name: &str) -> PyResult<Vector> {
+    let vector = array.vector(name)?;
+    if vector.len() > LONGEST { Err(too_long(name, vector.len(), LONGEST)) } else { Ok(vector) }
+}
+
 /// Reads the elements of a one-dimensional array of integers on the host.
 ///
 /// # Errors
@@ -102,10 +108,7 @@ pub fn elements<T>(
     name: &str,
     each: impl Fn(i64) -> PyResult<T>,
 ) -> PyResult<Vec<T>> {
-    let vector = array.vector(name)?;
-    if vector.len() > LONGEST {
-        return Err(too_long(name, vector.len(), LONGEST));
-    }
+    let vector = vector(array, name)?;
     collected(py, vector.values(name).map(|value| each(value?)), name, LONGEST)
 }
 
@@ -212,10 +215,7 @@ pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
 /// # Errors
 /// As [`elements`].
 pub fn numbers(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<f32>> {
-    let vector = array.vector(name)?;
-    if vector.len() > LONGEST {
-        return Err(too_long(name, vector.len(), LONGEST));
-    }
+    let vector = vector(array, name)?;
     collected(py, vector.numbers(name), name, LONGEST)
 }
 
@@ -224,10 +224,7 @@ pub fn numbers(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<f3
 /// # Errors
 /// As [`elements`].
 pub fn words(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<u64>> {
-    let vector = array.vector(name)?;
-    if vector.len() > LONGEST {
-        return Err(too_long(name, vector.len(), LONGEST));
-    }
+    let vector = vector(array, name)?;
     collected(py, vector.words(name), name, LONGEST)
 }
 

@@ -8,10 +8,10 @@ use gumball_engine::{Error, Filter, FilterOrder, LogprobMode, MAX_VOCAB, Mark, S
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFloat, PyString, PyType};
+use pyo3::types::{PyDict, PyFloat, PyString};
 
 use crate::arguments::argument;
-use crate::errors::{InvalidValueError, not_a, out_of_range, passes, to_py_err, wrong_type};
+use crate::errors::{InvalidValueError, not_a, out_of_range, passes, refuse_class, to_py_err, wrong_type};
 use crate::lists::{extract_int, integers, is_truth, iterated, number, truth};
 
 /// Returns the engine's parameters.
@@ -46,11 +46,8 @@ const VOCAB: &str = "an integer: Sampler(params, vocab), but Pool(vocab), whose 
 
 /// Reads a structure of parameters from the attributes of their names; one that is `None` is absent.
 pub(crate) fn part<T: Parameters>(it: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyResult<T> {
+    refuse_class(it, name, wanted)?;
     let mut read = T::neutral();
-    // A class has the attributes of its instances.
-    if it.is_instance_of::<PyType>() {
-        return Err(wrong_type(name, wanted, it));
-    }
     for parameter in T::TABLE {
         let value = it.getattr(PyString::intern(it.py(), parameter.field()));
         let value = value.map_err(|error| match error.is_instance_of::<PyAttributeError>(it.py()) {

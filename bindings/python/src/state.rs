@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::errors::{not_a, wrong_type};
+use crate::errors::{not_a, refuse_class};
 use crate::lists::{extract_int, integers, number};
 use crate::params::seed;
 
@@ -31,10 +31,7 @@ impl OwnedState {
     /// Reads a `gumball.State`.
     pub fn read(state: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = state.py();
-        // A class has the attributes of its instances.
-        if state.is_instance_of::<PyType>() {
-            return Err(wrong_type("state", "a gumball.State", state));
-        }
+        refuse_class(state, "state", "a gumball.State")?;
         let of = |name| state.getattr(name).map_err(|error| not_a(error, "state", "a gumball.State", state));
         Ok(Self {
             prompt: integers(&of(intern!(py, "prompt"))?, "state.prompt")?,

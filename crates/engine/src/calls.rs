@@ -192,8 +192,7 @@ impl Pool {
         out: &mut Proposals,
     ) -> Result<()> {
         self.check_plan(batch)?;
-        let drafted = self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out));
-        drafted.map_err(|error| self.slots.told(error))
+        self.at_backend(|backend, slots| backend.call(slots, batch, Call::Draft(rows, paths, out)))
     }
 
     /// Returns the logprobs of known tokens, in any mode, with ranks, top tokens and given ids.
@@ -248,14 +247,13 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         out.collect_kept(self.kept);
-        let done = self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out));
-        done.map_err(|error| self.slots.told(error))
+        self.at_backend(|backend, slots| backend.call(slots, batch, Call::Score(rows, scored, out)))
     }
     /// Does a call that advances sequences.
     fn advance(&mut self, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
         self.is_assigned = false;
         self.check_plan(batch)?;
-        self.backend.call(&mut self.slots, batch, call).map_err(|error| self.slots.told(error))?;
+        self.at_backend(|backend, slots| backend.call(slots, batch, call))?;
         self.was_direct = true;
         Ok(())
     }

@@ -51,7 +51,7 @@ impl Pool {
     pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.check_plan(batch)?;
         batch.refuse_hooks()?;
-        self.backend.assign(&mut self.slots, batch).map_err(|error| self.slots.told(error))?;
+        self.at_backend(|backend, slots| backend.assign(slots, batch))?;
         self.is_assigned |= batch.is_of_pool();
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Pool {
     /// the caller's own failed after a piece that was done.
     pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
         self.check_assigned(work.iter().any(Work::is_of_pool))?;
-        self.backend.enqueue(&mut self.slots, work).map_err(|error| self.slots.told(error))?;
+        self.at_backend(|backend, slots| backend.enqueue(slots, work))?;
         self.was_direct &= !work.iter().any(Work::has_outputs);
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Pool {
             return Err(Error::Conflict { parameter: "fetch", other: "the direct call before", reason });
         }
         out.collect_kept(self.kept);
-        self.backend.fetch(&mut self.slots, out).map_err(|error| self.slots.told(error))
+        self.at_backend(|backend, slots| backend.fetch(slots, out))
     }
 
     /// Checks that a batch has a plan over ranks alone.

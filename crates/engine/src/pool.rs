@@ -217,6 +217,14 @@ impl Pool {
         self.slots.shorten(slots, counts, &mut *self.backend)
     }
 
+    /// Calls the backend. The error of a lost device tells what the sequences had asked for, too.
+    pub(crate) fn at_backend<T>(
+        &mut self,
+        call: impl FnOnce(&mut dyn Backend, &mut Slots) -> Result<T>,
+    ) -> Result<T> {
+        call(&mut *self.backend, &mut self.slots).map_err(|error| self.slots.told(error))
+    }
+
     /// Returns the state of a slot: seed, position, history, `mu`. Waits for a device if the host
     /// does not know the last tokens yet.
     ///
@@ -226,7 +234,7 @@ impl Pool {
     ///   fetch of their outputs and the device keeps no history of the request.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         self.slots.sequence(slot)?;
-        self.backend.sync(&mut self.slots, slot).map_err(|error| self.slots.told(error))?;
+        self.at_backend(|backend, slots| backend.sync(slots, slot))?;
         Ok(self.slots.admitted_mut(slot))
     }
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "compat/tests/real"))
+from releases import download
+
 HERE = Path(__file__).parent
 INTEGRATIONS = HERE.parents[1]
 WHEELS = INTEGRATIONS.parent / "target/newest-wheels"
@@ -24,11 +27,11 @@ def patched(name: str, folder: Path) -> Path:
     changed = [line for line in patch.read_text().splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert len(changed) <= MOST_LINES
     WHEELS.mkdir(parents=True, exist_ok=True)
-    wheel = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(WHEELS)]
-    if subprocess.run([*wheel, f"{name}=={RELEASES[name]}"], check=False).returncode != 0:
+    try:
+        wheel = download(WHEELS, f"{name}=={RELEASES[name]}")
+    except subprocess.CalledProcessError:
         pytest.skip(f"pip cannot bring {name} {RELEASES[name]}")
-    (found,) = WHEELS.glob(f"{name}-{RELEASES[name]}-*.whl")
-    with zipfile.ZipFile(found) as archive:
+    with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder, [path for path in archive.namelist() if not path.endswith(".so")])
     subprocess.run(["patch", "--silent", "--strip=1", "--fuzz=0", f"--input={patch}"], cwd=folder, check=True)
     return folder

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use crate::errors::{InvalidTypeError, InvalidValueError, unreadable, wrong_type};
 
 pub use exchange::torch_stream;
-pub use shape::Matrix;
+pub use shape::{Matrix, Vector};
 
 /// The types of rows, in words.
 pub const FLOATS: &str = "float32, bfloat16 or float16";

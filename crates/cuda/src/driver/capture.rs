@@ -41,8 +41,7 @@ impl CapturedLaunches for Captured {
         let current = Arc::clone(self.streams.lock().unwrap_or_else(PoisonError::into_inner).current());
         let stream = &current.cuda;
         self.kernels.iter().for_each(|kernel| self.state.launches(*kernel));
-        self.state.call(|| {
-            stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+        self.state.in_context(stream.context(), || {
             // SAFETY: the graph and the stream are alive and of one context, which is current. The caller
             // guarantees what each launch points to.
             let launched = unsafe { result::graph::launch(self.graph.cu_graph_exec(), stream.cu_stream()) };

@@ -6,7 +6,9 @@
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::error::{Error, Result};
+use cudarc::driver::CudaContext;
+
+use crate::error::{Error, Result, failed};
 use crate::programs::kernels::Kernel;
 
 /// The state of a context.
@@ -25,6 +27,14 @@ impl ContextState {
             Some(lost) => Err(lost.clone()),
             None => call().map_err(|error| self.kept(error)),
         }
+    }
+
+    /// Makes a call with the context current, unless that is lost.
+    pub fn in_context<T>(&self, context: &CudaContext, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.call(|| {
+            context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+            call()
+        })
     }
 
     /// Takes down a kernel that is being launched.

@@ -206,10 +206,7 @@ impl Gpu {
 
     /// Makes a call with the device's context current, unless that is lost.
     fn in_context<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.device.state.call(|| {
-            self.bind()?;
-            call()
-        })
+        self.device.state.in_context(&self.device.context, call)
     }
 
     /// Makes a call that waits for the stream in use.
@@ -461,8 +458,7 @@ impl Messenger for ByNccl {
         }
         let current = Arc::clone(self.streams.lock().unwrap_or_else(PoisonError::into_inner).current());
         let stream = &current.cuda;
-        self.state.call(|| {
-            stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+        self.state.in_context(stream.context(), || {
             // SAFETY: the caller guarantees the messages; the context is current.
             unsafe { self.communicator.exchange(stream, send, receive) }
         })

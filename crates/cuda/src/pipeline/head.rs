@@ -25,6 +25,9 @@ const FAST: &str = "fast";
 const SCREEN: &str = "screen";
 const CLUSTERS: &str = "clusters";
 
+/// Why a head with a screen is no other kind.
+const SCREEN_DECIDES: &str = "a screen decides as the exact head would; make a head without one";
+
 /// A head in a device's memory, with memory for the logits of some rows.
 ///
 /// Steps write the same memory: they must run one after the other, on one stream.
@@ -204,6 +207,20 @@ impl<'w> Head<'w> {
         Ok(Head { _owned: Some(buffer), ..head })
     }
 
+    /// Checks that a head can be [fast](Head::fast), before it is made.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for weights of f32, and [`Error::Conflict`] for a screen.
+    pub fn check_fast(has_f32_weights: bool, has_screen: bool) -> Result<()> {
+        if has_f32_weights {
+            return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
+        }
+        if has_screen {
+            return Err(Error::Conflict { parameter: FAST, other: SCREEN, reason: SCREEN_DECIDES });
+        }
+        Ok(())
+    }
+
     /// Computes logits on tensor cores from now on. They add in an order of their own, which is neither that
     /// of H1 nor that of another device. A logit depends on its row's hidden state alone, not on other rows
     /// or on how many there are. Hidden states, and the centroids of clusters, are rounded to the type of the
@@ -215,10 +232,8 @@ impl<'w> Head<'w> {
     /// - [`Error::Conflict`] if the head is fast, or has a screen, which needs the logits of H1.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn fast(mut self) -> Result<Self> {
-        if self.weights.dtype == Dtype::F32 {
-            return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
-        }
-        self.refuse_kinds("fast", &[FAST, SCREEN])?;
+        Self::check_fast(self.weights.dtype == Dtype::F32, self.screen.is_some())?;
+        self.refuse_kinds(FAST, &[FAST])?;
         let clusters = self.clusters.take();
         self.clusters =
             clusters.map(|of| of.of_fast(&self.runtime, self.weights.dtype, self.capacity)).transpose()?;
@@ -296,11 +311,7 @@ impl<'w> Head<'w> {
                 self.short_states.is_some(),
                 "tensor cores add in another order than H1; make another head",
             ),
-            (
-                SCREEN,
-                self.screen.is_some(),
-                "a screen decides as the exact head would; make a head without one",
-            ),
+            (SCREEN, self.screen.is_some(), SCREEN_DECIDES),
             (
                 CLUSTERS,
                 self.clusters.is_some(),

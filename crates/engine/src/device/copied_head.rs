@@ -61,14 +61,7 @@ impl<'w> DeviceHead<'w> {
             Head::Clustered(clustered) => (clustered.weights(), false),
             Head::Device(_) => return Err(is_on_device()),
         };
-        if let Row::F32(_) = weights.all() {
-            return Err(Error::out_of_range("weights", "f32", "bf16 or f16, for a fast head"));
-        }
-        if has_screen {
-            let reason = "a screen decides as the exact head would; make a head without one";
-            return Err(Error::Conflict { parameter: "fast", other: "screen", reason });
-        }
-        Ok(())
+        CudaHead::check_fast(matches!(weights.all(), Row::F32(_)), has_screen)
     }
 
     /// Makes a head of the same kind as one of the host, over the same weights on the device, in the order of

@@ -105,8 +105,9 @@ impl Pool {
     /// If another pool captured the graph.
     pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
         self.check_assigned(graph.steps() > 0)?;
-        let device = self.backend.on_device_mut().ok_or_else(no_graphs)?;
-        device.replay(&mut self.slots, graph).map_err(|error| self.slots.told(error))?;
+        self.at_backend(|backend, slots| {
+            backend.on_device_mut().ok_or_else(no_graphs)?.replay(slots, graph)
+        })?;
         self.was_direct &= graph.steps() == 0;
         Ok(())
     }
