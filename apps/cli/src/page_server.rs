@@ -3,9 +3,9 @@
 //! The server listens on 127.0.0.1. A request is answered if it names that host and port, has the random
 //! token of this start in its path and, where it asks for more than the page, comes from the page: other
 //! pages of the browser, names that others let point here, and programs that do not know the token get an
-//! error. Bodies, texts, connections and waiting are bounded, and a connection that has not shown the token
-//! gives its place to a new one, so that nobody shuts the page out. One request is answered at a time, as
-//! there is one model.
+//! error. Bodies, texts, connections and waiting are bounded. When all places are taken, a new connection
+//! takes that of one that has not shown the token, so that idle connections cannot shut the page out. One
+//! request is answered at a time, as there is one model.
 //!
 //! ```text
 //! GET  /TOKEN/        the page
@@ -245,7 +245,7 @@ async fn serve(server: &RefCell<PageServer>, connection: &Connection, stream: Tc
     };
     let (mut served, mut unread) = (pin!(http.serve_connection(TokioIo::new(stream), answer)), pin!(unread));
     let mut evicted = pin!(connection.is_evicted.notified());
-    // A connection that breaks concerns nobody but its browser.
+    // A broken connection is an error of its browser, which sees it, and not of the server.
     poll_fn(|context| {
         let ended = served.as_mut().poll(context).is_ready()
             || unread.as_mut().poll(context).is_ready()

@@ -74,7 +74,8 @@ impl Rows {
             }
             "Uint16Array" => self.copy_words(rows.unchecked_ref())?,
             _ => {
-                // The same memory as words; a place beyond 2^32 stays a number of JavaScript.
+                // A Uint16Array over the same memory. JavaScript makes it, since its offset may be beyond
+                // 2^32.
                 let get = |of: &JsValue, name: &str| js_sys::Reflect::get(of, &name.into());
                 let made = get(&js_sys::global(), "Uint16Array").and_then(|class| {
                     let part =

@@ -18,7 +18,7 @@ pub struct OwnedState {
 }
 
 impl OwnedState {
-    /// Reads a state. A position that is left out is behind its ids.
+    /// Reads a state. Without a position it is the number of its ids.
     pub fn read(state: &JsValue) -> Result<Self> {
         if !state.is_object() {
             let allowed = "an object with prompt, output, seed, position, draw and mu";
@@ -27,8 +27,8 @@ impl OwnedState {
         let fields = Options::new(state, &["prompt", "output", "seed", "position", "draw", "mu"])?;
         let (prompt, output) = (fields.ids("prompt")?, fields.ids("output")?);
         let seed = fields.integer("seed")?.unwrap_or(0);
-        let behind = State::new(&prompt, &output, seed).position;
-        let position = fields.integer("position")?.unwrap_or(behind);
+        let after_ids = State::new(&prompt, &output, seed).position;
+        let position = fields.integer("position")?.unwrap_or(after_ids);
         let draw = fields.integer("draw")?.unwrap_or(0);
         Ok(Self { prompt, output, seed, position, draw, mu: fields.number("mu")?.unwrap_or(0.0) })
     }

@@ -1,11 +1,11 @@
-//! Reads and writes files that only the user can have written: those of a cache.
+//! Reads and writes the files of a cache, which only the user can have written.
 //!
-//! What a cache holds is used without being made again: machine code runs in the user's GPU context, a model
-//! writes the user's text. So a file is read only if it and its folder belong to the user or to root, and
-//! nobody else may write to them. Symbolic links are not followed. New files have mode 0600, new folders
-//! 0700; those for everybody 0644 and 0755. A folder that belongs to the program itself is read without these
-//! checks. Systems other than Unix have no such modes; there the user's folder is as private as the system
-//! makes it.
+//! A program takes a cached file without making it again: it runs machine code in the user's GPU context, and
+//! writes the user's text by a model. So it reads a file only if the file and its folder belong to the user
+//! or to root, and other users cannot write to them. It follows no symbolic links. It gives new files the
+//! mode 0600 and new folders 0700, or 0644 and 0755 where others may read. It reads a folder that belongs to
+//! the program itself without these checks. Systems other than Unix have no such modes; there the user's
+//! folder is as private as the system makes it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};

@@ -23,7 +23,7 @@ pub struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// Makes the state behind these ids, under draw index 0 and with `mu` 0.
+    /// Makes the state of a sequence that has these ids, with the draw index 0 and a `mu` of 0.
     #[must_use]
     pub fn new(prompt: &'a [u32], output: &'a [u32], seed: u64) -> Self {
         let position = prompt.len().wrapping_add(output.len()) as u32;

@@ -245,7 +245,7 @@ fn a_receipt_without_radii_is_drawn_again() {
 #[test]
 fn tokens_of_another_seed_are_called_wrong() {
     let mut shares = Vec::new();
-    // Where what was seen is a thousand times as likely as all else, no seed decides.
+    // A repetition penalty of 0.001 makes seen tokens so likely that every seed draws one of them.
     for params in known().into_iter().filter(|params| params.repetition_penalty > 0.1) {
         let params = asking(params);
         let (mut others, mut wrong) = (0, 0);

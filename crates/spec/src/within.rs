@@ -23,8 +23,8 @@ const OF_SCORES: f64 = 1.0 / (1u32 << 22) as f64;
 /// Twice what the logarithm of an arrival is at most.
 const ARRIVALS: f64 = 160.0;
 
-/// Returns whether a row whose logits differ from these by at most `by` each may draw a token, by a
-/// temperature that no row changes and filters that keep the first tokens of what they are given.
+/// Returns whether a row whose logits differ from these by at most `by` each may draw a token. The
+/// temperature must not depend on the row, and each filter must keep the first tokens of its given set.
 pub(crate) fn may_draw(row: Row<'_>, request: &Request<'_>, temperature: f32, token: u32, by: f32) -> bool {
     let raw = row.values(Kind::Logits);
     let edited = |by: f32| {

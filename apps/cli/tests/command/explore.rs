@@ -243,7 +243,7 @@ fn connections_that_do_not_know_the_token_never_shut_the_page_out() {
             assert_eq!(served.row(&[1], &[]).len(), 269, "beside {}", open.len());
         }
     }
-    // Those that stay get an answer and an end.
+    // The server answers and closes the connections that it has kept.
     let mut last = String::new();
     open[45].read_to_string(&mut last).expect("an answer");
     assert!(last.starts_with("HTTP/1.1 404") && last.contains("connection: close"), "{last}");

@@ -66,7 +66,7 @@ fn the_doctor_reports_a_cache_whose_path_is_no_text() {
     assert!(report["cuda"]["cache_trouble"].as_str().unwrap().contains("others can write to it"), "{report}");
 }
 
-/// What the folder that a command is started in has of this, it must neither run, load nor show.
+/// Puts such files into the folder that a command is started in, which must neither run, load nor show them.
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_that_lies_in_the_current_folder_is_run_loaded_or_shown() {

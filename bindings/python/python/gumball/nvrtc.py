@@ -36,7 +36,7 @@ def locate() -> str | None:
     """
     package = importlib.util.find_spec("nvidia")
     folders = list(package.submodule_search_locations or []) if package else []
-    # Python looks through the current folder first, where libraries are nobody's packages.
+    # Python finds packages in the current folder first. A library there is no installed package.
     folders = [folder for folder in folders if not os.path.samefile(os.path.dirname(folder), os.curdir)]
     # Pip builds packages where the environment's own are not imported.
     folders.append(os.path.join(sysconfig.get_path("purelib"), "nvidia"))

@@ -484,7 +484,7 @@ class State:
 
     def _complete(self) -> None:
         if self.position is None:
-            # What is no list is told where the state is read.
+            # Ids that are no list get their error where the state is read.
             with contextlib.suppress(TypeError, OverflowError):
                 object.__setattr__(self, "position", (len(self.prompt) + len(self.output)) % (1 << 32))
 

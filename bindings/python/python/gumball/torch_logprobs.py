@@ -237,7 +237,7 @@ def _lengths(given: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def _of_record(ids: torch.Tensor, kept: torch.Tensor | None, ignored: int) -> torch.Tensor:
-    """Returns ids of which those in a row whose set holds nothing are ignored; the operator says what is wrong with either."""
+    """Replaces the ids of rows whose set holds no id by the ignored one. Leaves wrong ids and sets to the operator, whose errors name them."""
     if kept is None or kept.shape[0] != ids.shape[0] or ids.is_floating_point():
         return ids
     ids = ids if ids.dtype in (torch.int32, torch.int64) else ids.long()

@@ -1,5 +1,5 @@
-//! Paths in variables of the environment. Code lies there, so the folder that a program is started in must
-//! not choose it.
+//! Paths of code in variables of the environment. A relative path would let the current folder choose the
+//! code that a program runs.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// `None` if the variable is unset or empty.
 ///
 /// # Errors
-/// What is wrong with a path that is relative to the current folder.
+/// The reason for which a path relative to the current folder is refused.
 pub(crate) fn library(variable: &str) -> Result<Option<PathBuf>, String> {
     let Some(path) = path(variable) else { return Ok(None) };
     let is_name = path.file_name() == Some(path.as_os_str());

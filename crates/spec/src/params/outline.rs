@@ -1,4 +1,5 @@
-//! Parameters in a line for a log: those that differ from the neutral ones, without ids, keys and seeds.
+//! The parameters of a request that differ from the neutral ones, in a line for a log, without ids, keys and
+//! seeds.
 
 use std::fmt::Write as _;
 

@@ -88,7 +88,7 @@ def server_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def refuse_lone_key(params: SamplingParams, *, samples_here: bool = False) -> None:
-    """Raises RefusedError for a mark by a key that the process that samples has not. Another process has those of the file alone; samples_here: whether it is this one."""
+    """Raises RefusedError for a mark by a key that the sampling process lacks. Another process than this one has the keys of the file alone. samples_here: whether this process samples."""
     mark = params.watermark
     if mark and mark.key not in _SHARED:
         try:
