@@ -77,8 +77,8 @@ impl Shape {
     fn params(&self, words: &mut Words) -> SamplingParams {
         let vocab = self.vocab as i64;
         let top_k =
-            [0, 1 + words.below(400) as i64, 256 + words.below(65) as i64, 1 + words.below(60) as i64]
-                [words.below(4)];
+            [0, 1 + words.below(400), 256 + words.below(65), 1 + words.below(60), 321 + words.below(9000)]
+                [words.below(5)] as i64;
         let top_p = [1.0, 1.0, 0.3, 0.9, 0.95, 0.999][words.below(6)];
         let order = if words.below(3) == 0 { FilterOrder::Joint } else { FilterOrder::default() };
         let mut params = SamplingParams {

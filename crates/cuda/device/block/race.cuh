@@ -248,10 +248,11 @@ DEVICE u64 relist_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& rec
     return leader;
 }
 
-// Returns the id of the kept token that wins the race, in every thread. The blocks share the tiles that are read.
+// Returns the best leader among the kept tokens, as far as a block knows them, in every thread: the first tokens of all
+// tiles, and all tokens of its own tiles.
 template <class V, class S>
-DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords& records, const V& row, const S& rng,
-                const GivenSet& kept, float log2e_over_t) {
+DEVICE u64 race_own_tiles(const StridedTiles& own_tiles, RaceStorage& storage, const RowRecords& records, const V& row,
+                          const S& rng, const GivenSet& kept, float log2e_over_t) {
     const Cut& cut = kept.cut;
     const Origin first(kept.first_value);
     OpenTiles& open_tiles = storage.open_tiles;
@@ -274,17 +275,21 @@ DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords&
     // 0 cleared it, all threads add to it.
     __syncthreads();
     u64 leader = warp_max(lane_id() < warp_count() ? storage.leaders[lane_id()] : 0);
-    list_open_tiles(open_tiles, records, cut, first, log2e_over_t, leader, blocks.tiles());
+    list_open_tiles(open_tiles, records, cut, first, log2e_over_t, leader, own_tiles);
     if (are_many(open_tiles)) {
-        leader =
-            relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader, blocks.tiles());
+        leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader, own_tiles);
     }
-    leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+    return race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
+}
+
+// Returns the id of the kept token that wins the race, in every thread. The blocks share the tiles that are read.
+template <class V, class S>
+DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords& records, const V& row, const S& rng,
+                const GivenSet& kept, float log2e_over_t) {
+    u64 leader[] = {race_own_tiles(blocks.tiles(), storage, records, row, rng, kept, log2e_over_t)};
     if (blocks.count > 1) {
-        u64 best[] = {leader};
-        blocks.max(best);
-        leader = best[0];
+        blocks.max(leader);
     }
     // There is no leader if the row is written meanwhile.
-    return leader != 0 ? key_id(leader) : key_id(cut.first);
+    return leader[0] != 0 ? key_id(leader[0]) : key_id(kept.cut.first);
 }

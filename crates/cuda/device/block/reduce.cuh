@@ -39,6 +39,18 @@ DEVICE u64 block_max(ReduceStorage& storage, u64 x) {
     return warp_max(lane_id() < warp_count() ? storage.maxima[lane_id()] : 0);
 }
 
+// Adds up a warp's numbers and stores the sum in the warp's word of `scratch`. A barrier must precede
+// `total_warp_mass`.
+DEVICE void store_warp_mass(u64* scratch, u64 own) {
+    own = warp_sum(own);
+    if (lane_id() == 0) {
+        scratch[warp_id()] = own;
+    }
+}
+
+// Returns the sum of what `store_warp_mass` stored; by a warp, in every lane.
+DEVICE u64 total_warp_mass(const u64* scratch) { return warp_sum(lane_id() < warp_count() ? scratch[lane_id()] : 0); }
+
 // The sum of the numbers of the threads before this one, and the sum of all threads of the block.
 struct BlockScan {
     u64 before;

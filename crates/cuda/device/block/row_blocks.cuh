@@ -34,8 +34,9 @@ DEVICE void sync_blocks(u32 count) {
     }
 }
 
-// The most numbers of an exchange.
+// The most numbers of an exchange, and of one without a cluster's barrier.
 #define MAX_EXCHANGED 5
+#define MAX_SHARED 2
 
 // The shared memory of a block that may search a row together with others.
 struct RowReduceStorage : ReduceStorage {
@@ -48,6 +49,11 @@ struct RowReduceStorage : ReduceStorage {
     u32 turn;
     // How often the first block has called the other blocks to search (`join`).
     u32 calls;
+    // As `received`, the numbers of `share`. Each mbarrier completes a phase once all blocks have sent to one set, or
+    // their words (`share_words`).
+    u64 numbers[2][MAX_SHARED][MAX_ROW_BLOCKS];
+    Mbarrier shared[2];
+    Mbarrier words_shared;
 };
 
 // The blocks that work on a row, as one of them sees them.
@@ -141,6 +147,53 @@ struct RowBlocks {
         }
     }
 
+    // Sends a warp's numbers, the same in all its lanes, to all blocks. Lane i then has the numbers of block i, and 0
+    // where there is no such block. It orders no other memory accesses of the blocks. `nth` counts these exchanges from
+    // 0; a barrier lies between two of them (WAR on numbers: the set is used again by the one after the next, in which
+    // no block sends before all have sent in the next one).
+    template <u32 N>
+    DEVICE_MEMBER void share(u64 (&x)[N], u32 nth) const {
+        static_assert(N <= MAX_SHARED, "there is space for MAX_SHARED numbers");
+        if (count > 1) {
+            const u32 set = nth & 1;
+            if (threadIdx.x == 0) {
+                mbarrier_arrive(&storage.shared[set], N * 8 * count);
+            }
+            if (threadIdx.x < count) {
+#pragma unroll
+                for (u32 i = 0; i < N; i++) {
+                    st_async_remote(threadIdx.x, &storage.numbers[set][i][rank], x[i], &storage.shared[set]);
+                }
+            }
+            mbarrier_wait_parity(&storage.shared[set], nth >> 1 & 1);
+        }
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            x[i] = lane_id() >= count ? 0 : count > 1 ? storage.numbers[nth & 1][i][lane_id()] : x[i];
+        }
+    }
+
+    // Sends N words to all blocks, `word(i)` the i-th one. The words of block `from` then lie in `to` from N * from on.
+    template <u32 N, class Word>
+    DEVICE_MEMBER void share_words(u64* to, u32 nth, Word word) const {
+        if (count == 1) {
+            for (u32 i = threadIdx.x; i < N; i += blockDim.x) {
+                to[i] = word(i);
+            }
+            // RAW on `to`: all threads wrote words, all threads read them.
+            __syncthreads();
+            return;
+        }
+        if (threadIdx.x == 0) {
+            mbarrier_arrive(&storage.words_shared, N * 8 * count);
+        }
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < N * count; i += blockDim.x) {
+            st_async_remote(i / N, &to[rank * N + i % N], word(i % N), &storage.words_shared);
+        }
+        mbarrier_wait_parity(&storage.words_shared, nth & 1);
+    }
+
     // Returns the sum of the i-th numbers that the blocks before this one sent in the last exchange, a `reduce`.
     DEVICE_MEMBER u64 sum_before(u32 i) const {
         if (count == 1) {
@@ -157,6 +210,12 @@ struct RowBlocks {
         if (threadIdx.x == 0) {
             storage.turn = 0;
             storage.calls = 0;
+            if (cluster_nctarank() > 1) {
+                mbarrier_init(&storage.shared[0], 1);
+                mbarrier_init(&storage.shared[1], 1);
+                mbarrier_init(&storage.words_shared, 1);
+                fence_mbarrier_init();
+            }
         }
         if (cluster_nctarank() > 1) {
             cluster_sync();

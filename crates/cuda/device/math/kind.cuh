@@ -70,6 +70,8 @@ struct ApproxWeights {
     DEVICE_MEMBER ApproxWeights(float first, float, bool by_count)
         : inverse(by_count ? 0.0f : 1.0f / first), base(by_count ? 1.0f : 0.0f) {}
     DEVICE_MEMBER float of(float p) const { return fma_rn(p, inverse, base); }
+    // The weight relative to another value's, which is no smaller.
+    static DEVICE_MEMBER float relative(float p, float to) { return p / to; }
     // Whether the reciprocal of the first token's probability is a normal number, so that weights have a bounded
     // relative error.
     DEVICE_MEMBER bool are_bounded() const { return inverse < bits_float((127 + 100) << 23); }
@@ -146,6 +148,7 @@ struct ApproxWeights {
     DEVICE_MEMBER ApproxWeights(float first, float log2e_over_t, bool by_count)
         : first(first), scale(by_count ? 0.0f : log2e_over_t) {}
     DEVICE_MEMBER float of(float z) const { return approx_exp2((z - first) * scale); }
+    DEVICE_MEMBER float relative(float z, float to) const { return approx_exp2((z - to) * scale); }
     DEVICE_MEMBER bool are_bounded() const { return true; }
 };
 

@@ -86,18 +86,6 @@ struct CountGoal {
     DEVICE_MEMBER u32 goal() { return count; }
 };
 
-// Adds up a warp's shares of the row's mass and stores the sum in the warp's word of `scratch`. A barrier must precede
-// `total_warp_mass`.
-DEVICE void store_warp_mass(u64* scratch, u64 own) {
-    own = warp_sum(own);
-    if (lane_id() == 0) {
-        scratch[warp_id()] = own;
-    }
-}
-
-// Returns the sum of what `store_warp_mass` stored; by a warp, in every lane.
-DEVICE u64 total_warp_mass(const u64* scratch) { return warp_sum(lane_id() < warp_count() ? scratch[lane_id()] : 0); }
-
 // A goal of `find_threshold`: a share of the row's mass, for top-p. It sums that mass during each visit.
 struct MassGoal {
     static const bool ACCEPTS_ALL = false;

@@ -140,6 +140,7 @@ struct FinishStorage {
     PartIf<!Policy::FILTERS, BoundedRaceStorage> bounded_race;
     PartIf<!Policy::FILTERS, SummaryStorage> summary;
     PartIf<Policy::EDITS, EditStorage<T>> edits;
+    PartIf<Policy::FILTERS && !Policy::EDITS, EditedRow<T, false>> unedited;
     PartIf<Policy::TOKEN_LOGPROB, TokenLogprobStorage> token_logprob;
     PartIf<Policy::EVERYTHING, LogprobStorage> logprobs;
 };
@@ -280,37 +281,45 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
     return outcome;
 }
 
-// As draw_and_test does, with the result in `storage.row_draw`, for all threads.
+// Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list.
+// `storage.tested` has the row's summary, its first token's id only with `has_id`. The results are in `storage`. Not
+// inlined, so that its registers do not add to the registers of other rows' code.
 template <class T, bool EDITED>
-DEVICE_NOINLINE bool draw_token_and_test(const Step& step, u32 row, int slot, u64 first, Scales scales,
-                                         DrawStorage& storage) {
-    if (!draw_and_test<T, EDITED>(step, row, slot, first, scales, storage.filter, storage.race, storage.tested)) {
-        return false;
+DEVICE_NOINLINE void draw_whole_row(const Step& step, u32 row, const EditedRow<T, EDITED>& view,
+                                    const RowInputs& inputs, bool has_id, DrawStorage& storage) {
+    TestedDraw& tested = storage.tested;
+    bool is_tested = inputs.forced < 0 && tested.chain.is_tested;
+    // RAW on tested.summary: thread 0 wrote it, all threads read it.
+    __syncthreads();
+#pragma unroll 1
+    while (true) {
+        // A chain that begins with the tested filters needs the row's first logit, but not its id.
+        if (!has_id && !(is_tested && tested.chain.before == 0)) {
+            // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
+            __syncthreads();
+            const RowSummary summary = summarise_row(storage.summary, RowRecords(step, row, false), true);
+            if (threadIdx.x == 0) {
+                tested.summary = summary;
+            }
+            // RAW on tested.summary: thread 0 wrote it, all threads read it.
+            __syncthreads();
+            has_id = true;
+        }
+        if (!is_tested) {
+            filter_and_race<T, EDITED>(step, row, inputs.slot, inputs.forced < 0, tested.summary.first_key,
+                                       inputs.scales, storage);
+            return;
+        }
+        if (draw_and_test(step, row, inputs.slot, view, storage.filter, storage.race, tested)) {
+            break;
+        }
+        is_tested = false;
     }
     if (threadIdx.x == 0) {
-        storage.row_draw = RowDraw{(int)storage.tested.token, step.states[slot].mirostat_mu};
+        storage.row_draw = RowDraw{(int)tested.token, inputs.state.mirostat_mu};
     }
     // RAW on row_draw: thread 0 wrote it, all threads of the caller read it.
     __syncthreads();
-    return true;
-}
-
-// Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list.
-// `first` is the key of the row's first token, or 0 if the id in it is unknown. The results are in `storage`. Not
-// inlined, so that its registers do not add to the registers of other rows' code.
-template <class T, bool EDITED>
-DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool draws, u64 first, Scales scales,
-                                    DrawStorage& storage) {
-    if (first == 0) {
-        // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
-        __syncthreads();
-        first = summarise_row(storage.summary, RowRecords(step, row, false), true).first_key;
-    }
-    if (draws && draws_without_cut(step, step.params[slot]) && TestedChain(step.params[slot]).before != 0 &&
-        draw_token_and_test<T, EDITED>(step, row, slot, first, scales, storage)) {
-        return;
-    }
-    filter_and_race<T, EDITED>(step, row, slot, draws, first, scales, storage);
 }
 
 // Draws from the row's candidate list. Returns whether the list decides the row; otherwise the row must be searched.
@@ -374,6 +383,16 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
     return drawn.is_certain;
 }
 
+// Returns the row as its policy edits it, in shared memory.
+template <class Policy, class T>
+DEVICE const EditedRow<T, Policy::EDITS>& row_view(const FinishStorage<Policy, T>& storage) {
+    if constexpr (Policy::EDITS) {
+        return storage.edits.view;
+    } else {
+        return storage.unedited;
+    }
+}
+
 // Draws the token of a row by its filters: finds the cut, from the records, from a candidate list or by a search, and
 // races what it keeps. All blocks of the row call it; its result is valid in the first one. The others take part
 // in what reads the whole row, and otherwise return at once.
@@ -389,6 +408,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     const u64 first = summary.first_key;
     if (threadIdx.x == 0) {
         inputs.add_status(summary);
+        storage.tested.summary = summary;
     }
     RowOutcome outcome(f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu);
     const bool keeps_forced = Policy::KEPT && f.keeps_forced();
@@ -409,7 +429,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         blocks.join(++calls);
         find_temperature<T, Policy::EDITS>(step, f.row, f.slot, first, storage.filter);
         if (threadIdx.x == 0) {
-            inputs.scales = storage.filter.scales;
+            inputs.scales = storage.tested.scales = storage.filter.scales;
         }
         // RAW on inputs.scales: thread 0 wrote them, all threads read them.
         __syncthreads();
@@ -432,16 +452,10 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
             outcome.token = (int)race(RowBlocks::alone(blocks.storage), storage.race, records, view, inputs.rng, kept,
                                       inputs.scales.log2e_over_t);
         }
-    } else if (!(f.features & FEATURE_CANDIDATES && uses_lists && blocks.is_first() &&
-                 draw_from_list(f, records, view, summary, outcome)) &&
-               f.blocks().join(++calls)) {
-        // A chain that begins with the tested filter needs the row's first logit, but not its id.
-        bool drawn = inputs.forced < 0 && draws_without_cut(step, f.params) && TestedChain(f.params).before == 0 &&
-                     draw_token_and_test<T, Policy::EDITS>(step, f.row, inputs.slot, first, inputs.scales, storage);
-        if (!drawn) {
-            draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, has_id ? first : 0,
-                                             inputs.scales, storage);
-        }
+    } else if (!(f.features & FEATURE_CANDIDATES && uses_lists) ||
+               (!(blocks.is_first() && draw_from_list(f, records, view, summary, outcome)) &&
+                f.blocks().join(++calls))) {
+        draw_whole_row(step, f.row, row_view<Policy, T>(f.storage), inputs, has_id, storage);
         outcome = RowOutcome(storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu);
     } else {
         // The row's list decides it, and its first block does all that is left.
@@ -541,6 +555,18 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced, bool 
         clear_kept_bits(step, f.row);
     }
     if constexpr (Policy::FILTERS) {
+        if (threadIdx.x == 0) {
+            storage.draw.tested.chain = TestedChain(step, params);
+            storage.draw.tested.rng = f.inputs.rng;
+            storage.draw.tested.scales = f.inputs.scales;
+            storage.draw.tested.records = step.records + (u64)f.row * step.tiles;
+            storage.draw.tested.filter_sums =
+                f.features & FEATURE_FILTER_SUMS ? step.filter_sums + (u64)f.row * step.tiles : nullptr;
+            storage.draw.tested.tiles = step.tiles;
+            if constexpr (!Policy::EDITS) {
+                (EditedRow<T, false>&)storage.unedited = EditedRow<T, false>(step, f.row, source);
+            }
+        }
         RowBlocks::begin(storage.draw.filter.search.reduce);
         clear(storage.draw.filter.search.candidates);
     }

@@ -1,46 +1,43 @@
-// tested_draw.cuh: draws the token of a row without the cut of its top-p or its long top-k (rules D1, F1, M4); device
+// tested_draw.cuh: draws the token of a row without the cut of its top-p and its top-k (rules D1, F1, M4); device
 // functions of the blocks of a row.
 //
-// Computes   the token of a row that ends with such a filter, which min-p may follow
-// Never      looks for the last token that the filter keeps; decides by an approximate sum what its error leaves open
+// Computes   the token of a row whose last filters are top-p, top-k or both, which min-p may follow
+// Never      looks for the last token that top-p keeps; decides by an approximate sum what its error leaves open
 // Twins      none: the token is the one that kept_set.cuh and race.cuh find | why docs/stages/draw.md
-// Traffic    as of a race; then usually one read of the tiles that have tokens before its winner
+// Traffic    as of a race, for a short top-k a read of the row before it; then usually one read of the tiles that have
+//            tokens before its winner
 // Requires   the row's survey; all threads of the row's blocks, whole warps
 //
 // Both filters keep a prefix of the set that they are given. The winner of the race over that set also wins among any
 // prefix that holds it, because scores do not depend on the prefix. So the winner is drawn first and tested afterwards:
-// top-p keeps a token if the tokens before it weigh less than the goal. Approximate weights decide, unless their sum is
-// next to the goal. For top-k each token weighs 1 and the goal is k, so the sums are exact.
+// top-p keeps a token if the tokens before it weigh less than the goal, and top-k if they are fewer than k. Approximate
+// weights decide, unless their sum is next to the goal; numbers of tokens are exact.
 //
+//     for a short top-k, or a top-p of the first k tokens: count tokens by levels; race down to the level of the kth
 //     winner = the race's winner among the tokens that may be kept
-//     second = a token that likely wins among those before the winner
-//     one read: add up the weights of the tokens before the winner, and of those before `second`
+//     one read: count and weigh the tokens before the winner
 //     the winner is kept: it is the row's token
-//     it is dropped: race again among the tokens before it. If the new winner is not after `second`, and that one is
-//         kept, so
-//                    is the new winner; otherwise read again
+//     it is dropped: race again among the tokens before it. A block alone has weighed what is before the likely winner,
+//         too, since another read would take it long
 //     a sum is next to the goal: the caller finds the cut by a search, and draws from the kept tokens
 //
 // The share of the mass that lies before a winner is uniformly distributed between 0 and the share of the tokens raced.
 // So the number of winners that are dropped has a Poisson distribution with mean -ln(share of the mass that is kept):
-// at top-p 0.9, one row in ten drops its first winner. Of these, `second` spares all but some 4 % the second read.
+// at top-p 0.9, one row in ten drops its first winner. Of these, the likely winner spares all but some 4 % the second
+// read.
+//
+// A row takes the latency of its dependent loads, and of the code that it meets for the first time. So what the request
+// says is read before the survey ends, few functions are called, and blocks exchange words without a cluster's barrier.
 #pragma once
 
 #include "math/logprob_modes.cuh"
 #include "block/race.cuh"
 #include "stage/kept_set.cuh"
 
-// How often a row is read before it is searched instead: for top-p, and for top-k.
-#define MAX_TEST_READS 6
-#define MAX_COUNT_READS 3
+// How many winners are tested before the row is searched instead.
+#define MOST_TESTS 6
 
-// A row is searched as well if top-k keeps less than this part of the vocabulary, most likely not the first winner; and
-// once this many times k tokens lie before a winner.
-#define NARROW_TOP_K_PART 64
-#define MOST_TIMES_TOP_K 4
-
-// The mass of the tokens before a pivot is within 2^-16 of what `weigh_before_pivots` returns. Relative errors, at
-// most:
+// The mass of the tokens before a pivot is within 2^-16 of what `weigh_before` returns. Relative errors, at most:
 //     2^-18.6    distances to the first token: four roundings, two of the rule's and two here, change a weight at a
 //                distance of d octaves by d 2^-22.5 in all; weighted by mass, 2^20 tokens below a first one have a mean
 //                d of at most 15.1
@@ -51,292 +48,692 @@
 //     2^-21      the device's exponential, and 2^-22 the rule's
 #define WEIGHED_BITS 16
 
+// The mass of the first k tokens is within 2^-12 of what levels of at most an octave give, the kth one's level aside:
+// each token is rounded to 2^-15 of its level's largest weight.
+#define LEVELLED_BITS 12
+
+// The levels that tokens are counted by, and how often a level is divided again.
+#define TEST_LEVELS 256
+#define LEVEL_ROUNDS 5
+// A level's word has the number of its tokens above this bit, and the sum of their parts below it.
+#define LEVEL_COUNT_SHIFT 40
+// A part is a token's weight in units of 2^-14 of the largest of its level.
+#define LEVEL_PART_BITS 14
+#define LEVEL_PARTS bits_float((127 + LEVEL_PART_BITS) << 23)
+// How many tiles of a block's have parts that add up to less than 2^32.
+#define MOST_WEIGHED_TILES 1000
+static_assert(TEST_LEVELS * MAX_ROW_BLOCKS <= LIST_CAPACITY && 2 * TEST_LEVELS <= LEVELS,
+              "they lie where a search's do");
+
+// Where the level of the kth token has more than this many times k tokens, the row is searched.
+#define MOST_TIMES_TOP_K 4
+
+// What `draw_and_test` takes from a row's request.
+struct TestedChain {
+    // Whether the row's token is drawn without the cut: its filters allow it, and no output shows what they keep.
+    bool is_tested;
+    // Whether top-p acts. Its mass is that of the first `top_k` tokens, or that of the row, of which the survey may
+    // have sums, or that of the tokens which the filters before it keep.
+    bool by_mass;
+    bool of_first_tokens;
+    bool has_sums;
+    bool is_joint;
+    // Whether min-p acts after top-p or beside it.
+    bool has_min_p;
+    // ~0 if top-k does not act.
+    u32 top_k;
+    u32 top_p;
+    float min_p;
+    // The filters that act before these, whose cut is found first.
+    u64 before;
+
+    TestedChain() = default;
+    DEVICE_MEMBER TestedChain(const Step& step, const Params& params)
+        : by_mass(false), of_first_tokens(false), is_joint(params.features & FEATURE_JOINT), has_min_p(false),
+          top_k(~0u), top_p(params.filter_numbers[FILTER_TOP_P]), min_p(min_p_threshold(params)), before(0) {
+        u64 seen = 0;
+        u32 shift = 0;
+        for (u64 chain = params.filter_chain; chain != 0; chain >>= 4, shift += 4) {
+            const u32 filter = (u32)chain & 15;
+            seen |= (u64)filter << shift;
+            if (filter == FILTER_TOP_P) {
+                by_mass = true;
+                of_first_tokens = !is_joint && top_k != ~0u;
+            } else if (filter == FILTER_TOP_K && before == 0) {
+                const u32 k = params.filter_numbers[FILTER_TOP_K];
+                top_k = k < step.vocab ? k : ~0u;
+            } else if (filter == FILTER_MIN_P && (is_joint || !has_filter(chain >> 4, FILTER_TOP_P))) {
+                has_min_p = true;
+            } else {
+                before = seen;
+                top_k = ~0u;
+            }
+        }
+        has_sums = params.features & FEATURE_FILTER_SUMS && (before == 0 || is_joint) && !of_first_tokens;
+        is_tested = params.features & FEATURE_TESTED_DRAW && step.kept_bits == nullptr &&
+                    !(step.flags & STEP_NO_CANDIDATES) &&
+                    (!(params.features & FEATURE_LOGPROBS) ||
+                     (params.features & FEATURE_LOGPROB_SUMS && !has_second_logprob_mode(params)));
+    }
+
+    static DEVICE_MEMBER bool has_filter(u64 chain, u32 filter) {
+        bool has = false;
+        for (; chain != 0; chain >>= 4) {
+            has |= (chain & 15) == filter;
+        }
+        return has;
+    }
+
+    // Whether levels bound the tokens that are raced: where the first winner would likely be dropped, or top-p's mass
+    // follows from them.
+    DEVICE_MEMBER bool uses_levels(u32 vocab) const {
+        return before == 0 && (of_first_tokens || (top_k < vocab / 4 && (!by_mass || has_sums)));
+    }
+};
+
 // A token that others are compared with. Only in its own tile do ids decide about equal logits.
 struct Pivot {
     float logit;
     // The next larger float.
     float next;
     u32 tile;
+    u32 offset;
 
     DEVICE_MEMBER explicit Pivot(u64 key)
-        : logit(key_logit(key)), next(from_ordered_bits(ordered_bits(logit) + 1)), tile(key_id(key) / TILE) {}
+        : logit(key_logit(key)), next(from_ordered_bits(ordered_bits(logit) + 1)), tile(key_id(key) / TILE),
+          offset(key_id(key) % TILE) {}
 
     // The least logit of a tile's tokens before the pivot; in its own tile tokens with an equal logit are left out.
     DEVICE_MEMBER float least(u32 of_tile) const { return of_tile < tile ? logit : next; }
 };
 
+// A set of first tokens: how many they are, and their approximate mass in the units of SetMass.
+struct TokenSums {
+    u64 count;
+    u64 mass;
+};
+
+// Bounds of the set that a row's filters keep.
+struct KeptBounds {
+    // No kept token has a key below `last`. Each token whose key is at least `certain` is kept.
+    u64 last;
+    u64 certain;
+    // Whether the bounds are known, and near.
+    bool are_near;
+};
+
+// Bounds of the mass that the tokens before a kept one must not reach.
+struct TestedGoal {
+    u64 least;
+    u64 most;
+
+    TestedGoal() = default;
+    // A goal that no mass reaches.
+    static DEVICE_MEMBER TestedGoal none() {
+        TestedGoal goal;
+        goal.least = goal.most = 1ull << 63;
+        return goal;
+    }
+    DEVICE_MEMBER TestedGoal(u32 top_p, u64 least_total, u64 most_total)
+        : least(target_mass(top_p, least_total)), most(target_mass(top_p, most_total)) {}
+
+    static DEVICE_MEMBER u64 error_of(u64 mass, u32 bits) { return (mass >> bits) + 1; }
+    // Whether a token is certainly kept, or certainly dropped, if the tokens before it weigh this much, give or take a
+    // relative error of 2^-bits.
+    DEVICE_MEMBER bool keeps(u64 mass, u32 bits) const { return mass + error_of(mass, bits) < least; }
+    DEVICE_MEMBER bool drops(u64 mass, u32 bits) const { return mass >= most + error_of(mass, bits); }
+};
+
 // The knowledge of a block that tests a row's draw; in shared memory, because the functions below leave no registers
 // for it.
 struct TestedDraw {
-    // The tokens that are raced, and the set that top-p is given.
-    Cut cut;
-    GivenSet given;
+    // Known before the survey ends.
+    TestedChain chain;
+    RngStream rng;
+    // The row's records; the id of its first token matters only if filters precede the tested ones.
+    const TileRecord* records;
+    const u64* filter_sums;
+    u32 tiles;
+    RowSummary summary;
     Scales scales;
-    // Whether tokens are counted, each with a weight of 1: for top-k.
-    bool by_count;
-    // Of the last race: the winner, and a token that may win the race among those before it, or the winner again.
-    u64 winner;
-    u64 second;
-    // The best score of such a token, with its id.
+    // The first level with tokens that may be dropped, and the last one with tokens that may be kept; TEST_LEVELS if no
+    // level has any. The tokens above the former, and those down to the latter.
+    u32 certain_level;
+    u32 last_level;
+    TokenSums above;
+    TokenSums upto;
+    KeptBounds bounds;
+    // Where top-p acts.
+    TestedGoal goal;
+    // Per warp, its part of two numbers that are added up.
+    u64 parts[2][32];
+    // The best score of a token that may win the race among those before its winner, with its id.
     u64 second_leader;
-    // The row's approximate mass by the survey's sums.
-    u64 mass;
-    // The pivots of a read, the first after the second, and the approximate masses before them, in the units of
-    // SetMass.
-    u64 pivots[2];
-    u64 masses_before[2];
     // The token, once it is certain.
     u32 token;
 };
 
-// Adds up the weights of the tokens before the pivots, and with `has_sums` the survey's sums, by the row's blocks. Not
-// inlined, so that it has registers of its own.
+// A row under test, as one of its blocks sees it. The referents lie in shared memory.
 template <class T, bool EDITED>
-DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bool has_sums, RowReduceStorage& reduce,
-                                         TestedDraw& draw) {
-    const EditedRow<T, EDITED> view(step, row, slot);
-    const RowBlocks blocks = RowBlocks::of(reduce);
-    const float first = draw.given.first_value, log2e_over_t = draw.scales.filter_log2e_over_t;
-    const ApproxWeights weights(first, log2e_over_t, draw.by_count);
-    const Pivot low(draw.pivots[0]), high(draw.pivots[1]);
-    const u64* survey_sums = step.filter_sums + (u64)row * step.tiles;
-    // A lane's sums over 32 tiles of its warp, and over all of them.
-    float low_part = 0.0f, high_part = 0.0f, low_sum = 0.0f, high_sum = 0.0f;
-    u64 mass = 0;
-    const UntouchedRow<T, EDITED> untouched{view};
-    visit_tiles<true, 2>(
-        untouched, survey_maxima(step, row), low.logit,
-        [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool) INLINE {
-            clamp_infinite(maximum, z);
-            const float low_least = low.least(tile), high_least = high.least(tile);
-            float low_own = 0.0f, high_own = 0.0f;
-#pragma unroll
-            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                float weight = weights.of(z[j]);
-                low_own += z[j] >= low_least ? weight : 0.0f;
-                high_own += z[j] >= high_least ? weight : 0.0f;
+struct TestedRow {
+    const EditedRow<T, EDITED>& view;
+    TestedDraw& draw;
+    SearchStorage& search;
+
+    DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(search.reduce); }
+    DEVICE_MEMBER float first() const { return key_logit(draw.summary.first_key); }
+    DEVICE_MEMBER ApproxWeights weights() const {
+        return ApproxWeights(first(), draw.scales.filter_log2e_over_t, !draw.chain.by_mass);
+    }
+    DEVICE_MEMBER RowRecords records() const { return RowRecords(draw.records, draw.filter_sums, draw.tiles); }
+    DEVICE_MEMBER Maxima maxima() const {
+        return Maxima{&draw.records->maximum, sizeof(TileRecord) / sizeof(float), draw.tiles};
+    }
+
+    // Adds up two numbers of each thread over all threads of the row's blocks, in their `nth` exchange.
+    DEVICE_MEMBER TokenSums sum(const TokenSums& own, u32 nth) const {
+        store_warp_mass(draw.parts[0], own.count);
+        store_warp_mass(draw.parts[1], own.mass);
+        // RAW on parts: lane 0 of each warp wrote its warp's, all warps read all of them.
+        __syncthreads();
+        u64 sums[] = {total_warp_mass(draw.parts[0]), total_warp_mass(draw.parts[1])};
+        blocks().share(sums, nth);
+        return TokenSums{warp_sum(sums[0]), warp_sum(sums[1])};
+    }
+
+    // The row's mass by the survey's sums, within 2^-19.
+    DEVICE_MEMBER u64 survey_mass() const {
+        const float first = this->first(), log2e_over_t = draw.scales.filter_log2e_over_t;
+        u64 mass = 0;
+        records().for_each_with_sum([&](u32, const TileRecord& record, u64 sum) INLINE {
+            mass +=
+                record.maximum > MASKED_VALUE ? tile_mass(tile_factor(record.maximum, first, log2e_over_t), sum) : 0;
+        });
+        store_warp_mass(draw.parts[0], mass);
+        // RAW on parts: lane 0 of each warp wrote its warp's, all warps read all of them.
+        __syncthreads();
+        return total_warp_mass(draw.parts[0]);
+    }
+
+    // Returns the key of the token that wins the race among those down to the key `last`, in every thread; 0 if there
+    // is none.
+    DEVICE_MEMBER u64 race_among(RaceStorage& storage, u64 last, u32 nth) const {
+        const GivenSet set{Cut{full_cut().first, last}, first(), true};
+        const u64 leader =
+            race_own_tiles(blocks().tiles(), storage, records(), view, draw.rng, set, draw.scales.log2e_over_t);
+        u64 words[] = {leader, leader != 0 ? make_key(view.logit(key_id(leader)), key_id(leader)) : 0};
+        blocks().share(words, nth);
+        const u64 best = warp_max(words[0]);
+        return __shfl_sync(FULL_MASK, words[1], __ffs((int)__ballot_sync(FULL_MASK, words[0] == best)) - 1);
+    }
+
+    // Returns the key of a token that likely wins the race among the tokens before its winner: the best of the tiles'
+    // first tokens and first arrivals; the winner again if there is none. By a block alone.
+    DEVICE_MEMBER u64 likely_second(u64 winner) const {
+        const Origin origin(first());
+        const float log2e_over_t = draw.scales.log2e_over_t;
+        const RngStream rng = draw.rng;
+        if (threadIdx.x == 0) {
+            draw.second_leader = 0;
+        }
+        // RAW on second_leader: thread 0 cleared it, all threads raise it.
+        __syncthreads();
+        auto leader_of = [&](float z, u32 id, float log2_arrival) INLINE {
+            return make_key(z, id) > winner ? make_leader(exponent(z, origin, log2e_over_t) - log2_arrival, id) : 0;
+        };
+        records().for_each([&](u32 tile, const TileRecord& record) INLINE {
+            u64 best = 0;
+            if (record.maximum >= key_logit(winner)) {
+                best = leader_of(record.maximum, tile * TILE + (record.packed & 255), record.log2_max_arrival);
+                const u32 id = tile * TILE + first_offset(tile_words(rng, tile));
+                const u64 own = id < view.row.vocab ? leader_of(view.logit(id), id, record.log2_first_arrival) : 0;
+                best = own > best ? own : best;
             }
-            low_part += low_own;
-            high_part += high_own;
-        },
-        [&](u32 tile, float maximum, bool) INLINE {
-            if (has_sums && maximum > MASKED_VALUE) {
-                mass += tile_mass(tile_factor(maximum, first, log2e_over_t), survey_sums[tile]);
-            }
-            low_sum += low_part;
-            high_sum += high_part;
-            low_part = high_part = 0.0f;
-        },
-        blocks.tiles());
-    // A warp for each pivot: the tokens of its own tile with an equal logit and a smaller id.
-    if (blocks.is_first() && warp_id() < 2) {
-        const u64 key = draw.pivots[warp_id()];
-        const float logit = key_logit(key);
-        const u32 tile = key_id(key) / TILE, offset = key_id(key) % TILE;
-        u32 before = 0;
-        if (offset != 0 && tile < step.tiles) {
-            float z[ITEMS_PER_LANE];
-            u32 nonfinite_flags = 0;
-            untouched.load(tile, lane_id(), z, nonfinite_flags);
+            raise_by_warp(draw.second_leader, best);
+        });
+        // RAW on second_leader: all threads raised it, all threads read it.
+        __syncthreads();
+        const u32 id = key_id(draw.second_leader);
+        return draw.second_leader == 0 ? winner : make_key(view.logit(id), id);
+    }
+
+    // Counts and weighs the tokens before each of N pivots, the first one after the others, in every thread. Takes N
+    // exchanges, from the `nth` on.
+    template <u32 N>
+    DEVICE_MEMBER void weigh_before(const u64 (&keys)[N], TokenSums (&sums)[N], u32 nth) const {
+        const ApproxWeights weights = this->weights();
+        const RowBlocks blocks = this->blocks();
+        // A lane's sums over 32 tiles of its warp, and over all of them.
+        float parts[N] = {}, sums_of_parts[N] = {};
+        u32 counts[N] = {};
+        const UntouchedRow<T, EDITED> untouched{view};
+        visit_tiles<true, 2>(
+            untouched, maxima(), key_logit(keys[0]),
+            [&](u32 tile, float maximum, float (&z)[ITEMS_PER_LANE], bool) INLINE {
+                clamp_infinite(maximum, z);
+                float own_weights[ITEMS_PER_LANE];
 #pragma unroll
-            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                before += clean(z[j]) == logit && view.offset(lane_id(), j) < offset;
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    own_weights[j] = weights.of(z[j]);
+                }
+#pragma unroll
+                for (u32 i = 0; i < N; i++) {
+                    const Pivot pivot(keys[i]);
+                    const float least = pivot.least(tile);
+                    float own = 0.0f;
+#pragma unroll
+                    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                        const bool is_before = z[j] >= least;
+                        own += is_before ? own_weights[j] : 0.0f;
+                        counts[i] += is_before;
+                    }
+                    if (tile == pivot.tile) {
+                        u32 tied = 0;
+#pragma unroll
+                        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                            tied += z[j] + 0.0f == pivot.logit && view.offset(lane_id(), j) < pivot.offset;
+                        }
+                        own = fma_rn(weights.of(pivot.logit), int_to_float((int)tied), own);
+                        counts[i] += tied;
+                    }
+                    parts[i] += own;
+                }
+            },
+            [&](u32, float, bool) INLINE {
+#pragma unroll
+                for (u32 i = 0; i < N; i++) {
+                    sums_of_parts[i] += parts[i];
+                    parts[i] = 0.0f;
+                }
+            },
+            blocks.tiles());
+        const float UNITS = bits_float((127 + MASS_BITS) << 23);
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            sums[i] = TokenSums{counts[i], (u64)((sums_of_parts[i] + parts[i]) * UNITS)};
+        }
+        if constexpr (EDITED) {
+            each_touched(view, draw.tiles, blocks.rank + blocks.count * warp_id(), blocks.count * warp_count(),
+                         [&](float z, u32 id) INLINE {
+                             const u64 key = make_key(z, id), mass = (u64)(weights.of(z) * UNITS);
+#pragma unroll
+                             for (u32 i = 0; i < N; i++) {
+                                 sums[i].count += key > keys[i];
+                                 sums[i].mass += key > keys[i] ? mass : 0;
+                             }
+                         });
+        }
+#pragma unroll
+        for (u32 i = N; i-- > 0;) {
+            sums[i] = sum(sums[i], nth++);
+            if (i > 0) {
+                // WAR on parts: all warps read them, lane 0 of each warp overwrites its warp's.
+                __syncthreads();
             }
         }
-        float tied = weights.of(logit) * int_to_float((int)before);
-        low_part += warp_id() == 0 ? tied : 0.0f;
-        high_part += warp_id() == 1 ? tied : 0.0f;
     }
-    const float UNITS = bits_float((127 + MASS_BITS) << 23);
-    u64 masses[] = {(u64)((low_sum + low_part) * UNITS), (u64)((high_sum + high_part) * UNITS), mass};
-    if constexpr (EDITED) {
-        const u64 low_key = draw.pivots[0], high_key = draw.pivots[1];
-        each_touched(view, step.tiles, blocks.rank + blocks.count * warp_id(), blocks.count * warp_count(),
-                     [&](float z, u32 id) INLINE {
-                         const u64 key = make_key(z, id), weight = (u64)(weights.of(z) * UNITS);
-                         masses[0] += key > low_key ? weight : 0;
-                         masses[1] += key > high_key ? weight : 0;
-                     });
+
+    // Counts the row's tokens at each level of a range, and with `weighs` adds up their parts. The words of all blocks
+    // are in `search.keys`.
+    DEVICE_MEMBER void count_levels(const LevelRange& range, const ApproxWeights& weights, bool weighs,
+                                    u32 round) const {
+        const RowBlocks blocks = this->blocks();
+        u32* counts = search.level_counts;
+        u32* masses = counts + TEST_LEVELS;
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < 2 * TEST_LEVELS; i += blockDim.x) {
+            counts[i] = 0;
+        }
+        // RAW on counts: all threads cleared them, all threads add to them.
+        __syncthreads();
+        const float from = range.from.value, to = range.to.value;
+        visit_tiles(
+            view, maxima(), to,
+            [&](u32, float maximum, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+                u32 levels[ITEMS_PER_LANE], least = TEST_LEVELS, most = 0;
+                bool all = true;
+#pragma unroll
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    levels[j] = range.level(z[j], TEST_LEVELS - 1);
+                    all &= z[j] < from && z[j] >= to;
+                    least = levels[j] < least ? levels[j] : least;
+                    most = levels[j] > most ? levels[j] : most;
+                }
+                auto part_of = [&](float z, u32 level)
+                                   INLINE { return LEVEL_PARTS * weights.relative(z, range.top_of(level)); };
+                least = __reduce_min_sync(FULL_MASK, least);
+                if (__all_sync(FULL_MASK, all && most == least)) {
+                    // All lanes would add to one counter, one after the other.
+                    float own = 0.0f;
+#pragma unroll
+                    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                        own += weighs ? part_of(z[j], least) : 0.0f;
+                    }
+                    const u32 mass = __reduce_add_sync(FULL_MASK, float_to_u32(own));
+                    if (lane_id() == 0) {
+                        atomicAdd(&counts[least], (u32)TILE);
+                        atomicAdd(&masses[least], mass);
+                    }
+                    return;
+                }
+#pragma unroll
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    if (z[j] < from && z[j] >= to) {
+                        atomicAdd(&counts[levels[j]], 1u);
+                        if (weighs) {
+                            atomicAdd(&masses[levels[j]], float_to_u32(part_of(z[j], levels[j])));
+                        }
+                    }
+                }
+            },
+            [](u32, float, bool) INLINE {}, blocks.tiles());
+        // RAW on counts: all threads added to them, all threads send them.
+        __syncthreads();
+        auto word = [&](u32 level) INLINE { return (u64)counts[level] << LEVEL_COUNT_SHIFT | masses[level]; };
+        blocks.share_words<TEST_LEVELS>(search.keys, round, word);
     }
-    blocks.sum(masses);
+
+    // Finds the levels between which the filters' last token lies, by what `count_levels` left; sets
+    // `draw.certain_level` and what follows it, for all threads. `above`: the tokens above the range.
+    DEVICE_MEMBER void find_levels(const LevelRange& range, const ApproxWeights& weights, bool weighs,
+                                   const TokenSums& above, u64 k, const TestedGoal& goal) const {
+        const u32 chunk = (TEST_LEVELS + blockDim.x - 1) / blockDim.x, start = threadIdx.x * chunk;
+        const u32 end = start + chunk < TEST_LEVELS ? start + chunk : TEST_LEVELS;
+        const float UNITS = bits_float((127 + MASS_BITS - LEVEL_PART_BITS) << 23);
+        auto add = [&](TokenSums& sums, u32 level) INLINE {
+            const u64 word = word_of(level);
+            sums.count += word >> LEVEL_COUNT_SHIFT;
+            if (weighs) {
+                const float parts = u64_to_float(word & ((1ull << LEVEL_COUNT_SHIFT) - 1));
+                sums.mass += (u64)(parts * weights.of(range.top_of(level)) * UNITS);
+            }
+        };
+        if (threadIdx.x == 0) {
+            draw.certain_level = draw.last_level = TEST_LEVELS;
+        }
+        TokenSums own{0, 0};
+        for (u32 level = start; level < end; level++) {
+            add(own, level);
+        }
+        // The barriers inside also serve the levels: thread 0 set them, all threads lower them.
+        const BlockScan counts = block_scan(search.reduce, own.count), masses = block_scan(search.reduce, own.mass);
+        const TokenSums before{above.count + counts.before, above.mass + masses.before};
+        TokenSums upto = before;
+        for (u32 level = start; level < end; level++) {
+            add(upto, level);
+            if (upto.count >= k || !goal.keeps(upto.mass, LEVELLED_BITS)) {
+                atomicMin(&draw.certain_level, level);
+            }
+            if (upto.count >= k || goal.drops(upto.mass, LEVELLED_BITS)) {
+                atomicMin(&draw.last_level, level);
+            }
+        }
+        // RAW on the levels: all threads lowered them, all threads read them.
+        __syncthreads();
+        const u32 certain = draw.certain_level,
+                  last = draw.last_level < TEST_LEVELS ? draw.last_level : TEST_LEVELS - 1;
+        upto = before;
+        for (u32 level = start; level < end; level++) {
+            if (level == certain) {
+                draw.above = upto;
+            }
+            add(upto, level);
+            if (level == last) {
+                draw.upto = upto;
+            }
+        }
+        // RAW on above and upto: one thread each wrote them, all threads read them.
+        __syncthreads();
+    }
+
+    // Bounds the set that the filters keep, by levels of values. Where top-p takes the mass of the first k tokens, sets
+    // `draw.goal`, too.
+    //
+    //     divide the values from the first down to where the last token likely lies into levels
+    //     count and weigh the tokens of each; find the levels that may hold the last one
+    //     it lies below: continue there
+    //     they have many tokens of different values: divide them again
+    DEVICE_MEMBER KeptBounds bound_kept() const {
+        const u64 all = full_cut().last, k = draw.chain.top_k;
+        const bool weighs = draw.chain.by_mass;
+        const float first = this->first(), log2e_over_t = draw.scales.filter_log2e_over_t;
+        const ApproxWeights weights = this->weights();
+        // The first k tokens reach the least maximum if k is at most the number of tiles.
+        const GivenSet row_set{full_cut(), first, true};
+        float low = draw.summary.least_maximum;
+        low = k <= draw.tiles ? low : spread_low(row_set, low);
+        const u32 most = TEST_LEVELS - 1;
+        LevelRange range;
+        range.from = RangeEnd{from_ordered_bits(ordered_bits(first) + 1), 0, 0};
+        range.to = RangeEnd{max_f32(low, MIN_TOKEN_VALUE), 0, 0};
+        range.divide(true, false, first, most);
+        KeptBounds bounds{all, ~0ull, false};
+        if (draw.summary.least_maximum == first) {
+            // Equal tokens all over the row: a search divides them by ids.
+            return bounds;
+        }
+        if (weighs && (range.octaves(log2e_over_t) > 1.0f || draw.tiles / cluster_nctarank() >= MOST_WEIGHED_TILES)) {
+            return bounds;
+        }
+        TokenSums above{0, 0};
+        bool knows_goal = weighs && !draw.chain.of_first_tokens, is_extended = false;
+#pragma unroll 1
+        for (u32 round = 0; round < LEVEL_ROUNDS; round++) {
+            count_levels(range, weights, weighs, round);
+            if (draw.chain.of_first_tokens) {
+                find_levels(range, weights, weighs, above, k, TestedGoal::none());
+                if (draw.last_level < TEST_LEVELS) {
+                    set_goal(range, weights, k);
+                    knows_goal = true;
+                }
+            }
+            if (!draw.chain.of_first_tokens || knows_goal) {
+                find_levels(range, weights, weighs, above, k, knows_goal ? draw.goal : TestedGoal::none());
+            }
+            const u32 certain = draw.certain_level, last = draw.last_level;
+            const TokenSums before = above, upto = draw.upto;
+            bool by_values = false;
+            if (last == TEST_LEVELS) {
+                if (range.to.value <= MIN_TOKEN_VALUE) {
+                    return weighs ? bounds : KeptBounds{all, all, true};
+                }
+                // A range four times as deep, then all values.
+                above = upto;
+                range.from.value = range.to.value;
+                range.to.value = is_extended ? MIN_TOKEN_VALUE : max_f32(spread_low(row_set, low), MIN_TOKEN_VALUE);
+                by_values = !is_extended;
+                is_extended = true;
+            } else {
+                above = draw.above;
+                const float top = certain == 0 ? range.from.value : range.end(certain - 1, most);
+                const float end = range.end(last, most);
+                if (weighs && !draw.goal.keeps(before.mass, LEVELLED_BITS)) {
+                    // The goal may be reached above the range.
+                    return KeptBounds{last_key_at(end), ~0ull, true};
+                }
+                bounds =
+                    KeptBounds{last_key_at(end), last_key_at(top), (upto.count - above.count) / MOST_TIMES_TOP_K <= k};
+                const bool are_few =
+                    weighs ? upto.mass - above.mass <= upto.mass / 8 : upto.count - above.count <= k / 2 + 32;
+                if (are_few || ordered_bits(top) - ordered_bits(end) <= 1) {
+                    return bounds;
+                }
+                range.from.value = top;
+                range.to.value = end;
+            }
+            range.divide(by_values, false, first, most);
+            if (weighs && last == TEST_LEVELS && (!by_values || range.octaves(log2e_over_t) > 1.0f)) {
+                return bounds;
+            }
+            // WAR on draw and the words: all threads of all blocks read them, the next round overwrites them.
+            blocks().sync();
+        }
+        return bounds;
+    }
+
+  private:
+    // Sets the goal of a top-p of the first k tokens, of which `find_levels` found the last one's level.
+    DEVICE_MEMBER void set_goal(const LevelRange& range, const ApproxWeights& weights, u64 k) const {
+        const u32 level = draw.last_level;
+        const float inside = u64_to_float(k - draw.above.count) * bits_float((127 + MASS_BITS) << 23);
+        const float top = fminf(range.top_of(level), first()), end = range.end(level, TEST_LEVELS - 1);
+        const u64 least = draw.above.mass + (u64)(inside * weights.of(end));
+        const u64 most = draw.above.mass + (u64)(inside * weights.of(top));
+        // WAR on draw: all threads read the levels, thread 0 overwrites them.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            draw.goal = TestedGoal(draw.chain.top_p, least - TestedGoal::error_of(least, LEVELLED_BITS),
+                                   most + TestedGoal::error_of(most, LEVELLED_BITS));
+        }
+        // RAW on draw.goal: thread 0 wrote it, all threads read it.
+        __syncthreads();
+    }
+
+    // The number of a level's tokens, and below LEVEL_COUNT_SHIFT the sum of their parts; over all blocks.
+    DEVICE_MEMBER u64 word_of(u32 level) const {
+        u64 word = 0;
+        for (u32 block = 0; block < cluster_nctarank(); block++) {
+            word += search.keys[block * TEST_LEVELS + level];
+        }
+        return word;
+    }
+};
+
+// The steps of `draw_and_test`, not inlined, so that each has registers of its own.
+template <class T, bool EDITED>
+DEVICE_NOINLINE u64 race_among(const EditedRow<T, EDITED>& view, TestedDraw& draw, SearchStorage& search,
+                               RaceStorage& race_storage, u64 last, u32 nth) {
+    return TestedRow<T, EDITED>{view, draw, search}.race_among(race_storage, last, nth);
+}
+template <class T, bool EDITED>
+DEVICE_NOINLINE TokenSums weigh_before(const EditedRow<T, EDITED>& view, TestedDraw& draw, SearchStorage& search,
+                                       u64 key, u32 nth) {
+    const u64 keys[] = {key};
+    TokenSums sums[1];
+    TestedRow<T, EDITED>{view, draw, search}.weigh_before(keys, sums, nth);
+    return sums[0];
+}
+struct PairSums {
+    TokenSums of_later;
+    TokenSums of_other;
+};
+// Takes two exchanges.
+template <class T, bool EDITED>
+DEVICE_NOINLINE PairSums weigh_before_both(const EditedRow<T, EDITED>& view, TestedDraw& draw, SearchStorage& search,
+                                           u64 later, u64 other, u32 nth) {
+    const u64 keys[] = {later, other};
+    TokenSums sums[2];
+    TestedRow<T, EDITED>{view, draw, search}.weigh_before(keys, sums, nth);
+    return PairSums{sums[0], sums[1]};
+}
+template <class T, bool EDITED>
+DEVICE_NOINLINE u64 likely_second(const EditedRow<T, EDITED>& view, TestedDraw& draw, SearchStorage& search,
+                                  u64 winner) {
+    return TestedRow<T, EDITED>{view, draw, search}.likely_second(winner);
+}
+template <class T, bool EDITED>
+DEVICE_NOINLINE void bound_kept(const EditedRow<T, EDITED>& view, TestedDraw& draw, SearchStorage& search) {
+    const KeptBounds bounds = TestedRow<T, EDITED>{view, draw, search}.bound_kept();
     if (threadIdx.x == 0) {
-        draw.masses_before[0] = masses[0];
-        draw.masses_before[1] = masses[1];
-        draw.mass = masses[2];
+        draw.bounds = bounds;
     }
     // RAW on draw: thread 0 wrote it, all threads of the caller read it.
     __syncthreads();
-}
-
-// Races the tokens of `draw.cut`. Sets `winner` and `second` for all threads of the row's blocks.
-template <class T, bool EDITED>
-DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowReduceStorage& reduce,
-                                    RaceStorage& race_storage, TestedDraw& draw) {
-    RowContext<T, EDITED> context(step, row, slot);
-    const RngStream rng = race_stream(context.params, context.state);
-    const RowRecords records(step, row, false);
-    const float first = draw.given.first_value, log2e_over_t = draw.scales.log2e_over_t;
-    if (threadIdx.x == 0) {
-        draw.second_leader = 0;
-    }
-    // WAR on race_storage: threads may still read the results of the last race. RAW on draw.cut: thread 0 wrote it.
-    __syncthreads();
-    const u32 token = race(RowBlocks::of(reduce), race_storage, records, context.view, rng,
-                           GivenSet{draw.cut, first, true}, log2e_over_t);
-    const u64 winner = make_key(context.view.logit(token), token);
-    const Origin origin(first);
-    // The best of the tiles' first tokens and first arrivals before the winner. It usually wins among all of those.
-    auto leader_of = [&](float z, u32 id, float log2_arrival) INLINE {
-        return make_key(z, id) > winner ? make_leader(exponent(z, origin, log2e_over_t) - log2_arrival, id) : 0;
-    };
-    records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-        u64 best = 0;
-        if (record.maximum >= key_logit(winner)) {
-            best = leader_of(record.maximum, tile * TILE + (record.packed & 255), record.log2_max_arrival);
-            u32 id = tile * TILE + first_offset(tile_words(rng, tile));
-            u64 arriving = id < step.vocab ? leader_of(context.view.logit(id), id, record.log2_first_arrival) : 0;
-            best = arriving > best ? arriving : best;
-        }
-        raise_by_warp(draw.second_leader, best);
-    });
-    // RAW on draw.second_leader: all threads raised it, all threads read it.
-    __syncthreads();
-    const u32 second = key_id(draw.second_leader);
-    // As the first block has read them: a row that is written meanwhile must not part the blocks.
-    u64 keys[] = {winner, draw.second_leader == 0 ? winner : make_key(context.view.logit(second), second)};
-    RowBlocks::of(reduce).broadcast(keys);
-    if (threadIdx.x == 0) {
-        draw.winner = keys[0];
-        draw.second = keys[1];
-    }
-    // RAW on draw: thread 0 wrote it, all threads of the caller read it.
-    __syncthreads();
-}
-
-// Bounds of the weight that the kept tokens must reach: the mass of top-p, or the number of tokens of top-k.
-struct TestedGoal {
-    u64 least;
-    u64 most;
-    bool by_count;
-
-    DEVICE_MEMBER TestedGoal() : least(0), most(0), by_count(false) {}
-    DEVICE_MEMBER explicit TestedGoal(u32 top_k)
-        : least((u64)top_k << MASS_BITS), most((u64)top_k << MASS_BITS), by_count(true) {}
-    DEVICE_MEMBER TestedGoal(u32 top_p, u64 least_total, u64 most_total)
-        : least(target_mass(top_p, least_total)), most(target_mass(top_p, most_total)), by_count(false) {}
-
-    DEVICE_MEMBER u64 error_of(u64 before) const { return by_count ? 0 : (before >> WEIGHED_BITS) + 1; }
-    // Whether a token is certainly kept, or certainly dropped, if the tokens before it weigh approximately this much.
-    DEVICE_MEMBER bool keeps(u64 before) const { return before + error_of(before) < least; }
-    DEVICE_MEMBER bool drops(u64 before) const { return before >= most + error_of(before); }
-};
-
-// The filters of a request with FEATURE_TESTED_DRAW.
-struct TestedChain {
-    // The filters before the tested one.
-    u64 before;
-    // Whether that one is top-k, not top-p.
-    bool by_count;
-    bool has_min_p_behind;
-
-    DEVICE_MEMBER explicit TestedChain(const Params& params)
-        : before(0), by_count(params.features & FEATURE_TESTED_COUNT), has_min_p_behind(false) {
-        const u64 tested = by_count ? FILTER_TOP_K : FILTER_TOP_P;
-        u64 chain = params.filter_chain;
-        for (u32 shift = 0; chain != 0 && (chain & 15) != tested; chain >>= 4, shift += 4) {
-            before |= (chain & 15) << shift;
-        }
-        has_min_p_behind = chain >> 4 == FILTER_MIN_P;
-    }
-};
-
-// Whether a row's token is drawn without the cut: its filters allow it, and no output shows what they keep.
-DEVICE bool draws_without_cut(const Step& step, const Params& params) {
-    return params.features & FEATURE_TESTED_DRAW && step.kept_bits == nullptr && !(step.flags & STEP_NO_CANDIDATES) &&
-           (!(params.features & FEATURE_TESTED_COUNT) ||
-            params.filter_numbers[FILTER_TOP_K] >= step.vocab / NARROW_TOP_K_PART) &&
-           (!(params.features & FEATURE_LOGPROBS) ||
-            (params.features & FEATURE_LOGPROB_SUMS && !has_second_logprob_mode(params)));
 }
 
 // Draws a row's token and tests it. Returns whether the token is certain, in all threads of the row's blocks; then it
-// is in `draw.token`. `first` is the key of the row's first token, of which the id may be 0 if no filter precedes the
-// tested one.
+// is in `draw.token`.
 template <class T, bool EDITED>
-DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const Scales& scales, FilterStorage& storage,
-                          RaceStorage& race_storage, TestedDraw& draw) {
-    const Params& params = step.params[slot];
-    const TestedChain chain(params);
+DEVICE_NOINLINE bool draw_and_test(const Step& step, u32 row, int slot, const EditedRow<T, EDITED>& view,
+                                   FilterStorage& storage, RaceStorage& race_storage, TestedDraw& draw) {
+    const TestedChain& chain = draw.chain;
+    const TestedRow<T, EDITED> tested{view, draw, storage.search};
+    u64 last = full_cut().last;
+    u32 exchanges = 0;
     if (chain.before != 0) {
-        find_kept_set<T, EDITED>(step, row, slot, first, chain.before, scales.filter_log2e_over_t, storage);
+        find_kept_set<T, EDITED>(step, row, slot, draw.summary.first_key, chain.before, draw.scales.filter_log2e_over_t,
+                                 storage);
+        last = storage.kept.cut.last;
     }
-    const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
-    const float log2e_over_t = scales.filter_log2e_over_t;
-    if (!ApproxWeights(full_set.first_value, log2e_over_t, chain.by_count).are_bounded()) {
+    if (!tested.weights().are_bounded()) {
         return false;
     }
-    bool has_sums = !chain.by_count && params.features & FEATURE_FILTER_SUMS &&
-                    (chain.before == 0 || params.features & FEATURE_JOINT);
-    u64 last = chain.before != 0 ? storage.kept.cut.last : full_set.cut.last;
-    u64 cut_last = last;
-    if (chain.has_min_p_behind) {
-        u64 of_min_p = min_p_cut(full_set.first_value, log2e_over_t, min_p_threshold(params)).last;
-        cut_last = of_min_p > last ? of_min_p : last;
+    // Without the survey's sums, the first read of weights adds up the mass of the tokens that top-p is given.
+    bool knows_goal = !chain.by_mass || chain.of_first_tokens || chain.has_sums;
+    const u64 given_last = chain.is_joint ? full_cut().last : last;
+    if (chain.by_mass && chain.has_sums) {
+        const u64 mass = chain.has_sums ? tested.survey_mass() : 0;
+        if (threadIdx.x == 0) {
+            draw.goal = TestedGoal(chain.top_p, mass_lower_bound(mass), mass_upper_bound(mass));
+        }
+        // RAW on draw.goal: thread 0 wrote it, all threads read it.
+        __syncthreads();
     }
-    if (threadIdx.x == 0) {
-        draw.cut = Cut{first, cut_last};
-        draw.given = GivenSet{Cut{first, params.features & FEATURE_JOINT ? full_set.cut.last : last},
-                              full_set.first_value, true};
-        draw.scales = scales;
-        draw.by_count = chain.by_count;
+    u64 certain = ~0ull;
+    if (chain.uses_levels(view.row.vocab)) {
+        bound_kept(view, draw, storage.search);
+        if (!draw.bounds.are_near) {
+            return false;
+        }
+        last = draw.bounds.last > last ? draw.bounds.last : last;
+        certain = draw.bounds.certain;
     }
-    // RAW on draw: thread 0 wrote it, all threads read it.
-    __syncthreads();
-    TestedGoal goal = chain.by_count ? TestedGoal(params.filter_numbers[FILTER_TOP_K]) : TestedGoal();
-    // Whether the goal is known. For top-p without the survey's sums the first read adds up the mass of the given set.
-    bool knows_goal = has_sums || chain.by_count;
-    // The filter keeps the tokens from this key on.
-    u64 kept = ~0ull;
-    const u32 most_reads = chain.by_count ? MAX_COUNT_READS : MAX_TEST_READS;
+    if (chain.has_min_p) {
+        const u64 of_min_p = min_p_cut(tested.first(), draw.scales.filter_log2e_over_t, chain.min_p).last;
+        last = of_min_p > last ? of_min_p : last;
+    }
 #pragma unroll 1
-    for (u32 read = 0; read < most_reads; read++) {
-        race_and_guess<T, EDITED>(step, row, slot, storage.search.reduce, race_storage, draw);
-        const u64 winner = draw.winner, second = knows_goal ? draw.second : winner;
+    for (u32 test = 0; test < MOST_TESTS; test++) {
+        const u64 winner = race_among(view, draw, storage.search, race_storage, last, exchanges++);
+        if (winner == 0) {
+            // Only where no token of the row may be kept, or a row is written meanwhile.
+            return false;
+        }
         if (threadIdx.x == 0) {
             draw.token = key_id(winner);
-            draw.pivots[0] = knows_goal ? winner : draw.given.cut.last - 1;
-            draw.pivots[1] = second;
         }
-        // RAW on draw: thread 0 wrote it, all threads read it.
-        __syncthreads();
-        // Nothing before it competes if the winner is the row's first token, which every filter keeps.
-        if (winner >= kept || draw.second == winner) {
-            // WAR on the request's edits: every block has read them since the last exchange, and the first one advances
-            // the request.
+        bool is_kept = winner >= certain;
+        u64 dropped = winner;
+        if (!is_kept) {
+            auto keeps = [&](const TokenSums& before) INLINE {
+                return before.count < chain.top_k && (!chain.by_mass || draw.goal.keeps(before.mass, WEIGHED_BITS));
+            };
+            auto drops = [&](const TokenSums& before) INLINE {
+                return before.count >= chain.top_k || (chain.by_mass && draw.goal.drops(before.mass, WEIGHED_BITS));
+            };
+            TokenSums before;
+            if (!knows_goal) {
+                const PairSums sums = weigh_before_both(view, draw, storage.search, given_last - 1, winner, exchanges);
+                exchanges += 2;
+                const u64 mass = sums.of_later.mass, error = TestedGoal::error_of(mass, WEIGHED_BITS);
+                if (threadIdx.x == 0) {
+                    draw.goal = TestedGoal(chain.top_p, mass - error, mass + error);
+                }
+                // RAW on draw.goal: thread 0 wrote it, all threads read it.
+                __syncthreads();
+                before = sums.of_other;
+                knows_goal = true;
+            } else if (tested.blocks().count == 1) {
+                const u64 second = likely_second(view, draw, storage.search, winner);
+                const PairSums sums = weigh_before_both(view, draw, storage.search, winner, second, 0);
+                before = sums.of_later;
+                certain = second != winner && keeps(sums.of_other) && second < certain ? second : certain;
+                dropped = drops(sums.of_other) ? second : winner;
+            } else {
+                before = weigh_before(view, draw, storage.search, winner, exchanges++);
+            }
+            is_kept = keeps(before);
+            if (!is_kept && !drops(before)) {
+                return false;
+            }
+        }
+        if (is_kept) {
+            // WAR on the request's edits: every block has read them, and the first one advances the request. RAW on
+            // draw.token: thread 0 wrote it, all threads of the caller read it.
             sync_blocks(EDITED ? cluster_nctarank() : 1);
             return true;
         }
-        weigh_before_pivots<T, EDITED>(step, row, slot, has_sums, storage.search.reduce, draw);
-        u64 before = draw.masses_before[0], before_second = draw.masses_before[1];
-        if (has_sums) {
-            goal = TestedGoal(step.params[slot].filter_numbers[FILTER_TOP_P], mass_lower_bound(draw.mass),
-                              mass_upper_bound(draw.mass));
-        } else if (!knows_goal) {
-            u64 slack = (before >> WEIGHED_BITS) + 1;
-            goal = TestedGoal(step.params[slot].filter_numbers[FILTER_TOP_P], before - slack, before + slack);
-            before = before_second;
-        }
-        if (goal.keeps(before)) {
-            return true;
-        }
-        if (!goal.drops(before) || (chain.by_count && before / MOST_TIMES_TOP_K >= goal.most)) {
-            return false;
-        }
-        kept = goal.keeps(before_second) ? second : kept;
-        if (threadIdx.x == 0) {
-            draw.cut.last = (goal.drops(before_second) ? second : winner) + 1;
-        }
-        knows_goal = true;
+        last = dropped + 1;
     }
     return false;
 }

@@ -230,7 +230,8 @@ impl Chain {
 
     /// Returns the filter against which the winner of a race over what precedes it can be tested: top-p, by a
     /// mass, or where there is none a top-k that is `long`, above [`MOST_LISTED`], by a number of tokens.
-    /// Each filter before it keeps the first tokens of its given set, and no filter but min-p follows.
+    /// Each filter before it keeps the first tokens of its given set, and no filter but top-k and min-p
+    /// follows.
     #[must_use]
     pub fn tested(reading: Reading, filters: &[Filter], long: bool) -> Option<Filter> {
         let place = |of: Filter| filters.iter().position(|filter| *filter == of);
@@ -238,7 +239,7 @@ impl Chain {
         let is_tested = reading != Reading::First
             && !matches!(reading, Reading::Whole(WholeRow::Parameter(_)))
             && filters[..at].iter().all(|filter| !filter.kind().interval)
-            && matches!(filters[at + 1..], [] | [Filter::MinP]);
+            && filters[at + 1..].iter().all(|filter| matches!(filter, Filter::TopK | Filter::MinP));
         is_tested.then_some(filters[at])
     }
 }
