@@ -1,5 +1,5 @@
 // held_row.cu: a prototype of one kernel that draws from rows held in the shared memory of a cluster. It says what such
-// a kernel can reach before one is built; each token is judged by a slow kernel. What it took stands in
+// a kernel can reach before one is built; each token is judged by a slow kernel. Its times stand in
 // proof/bench/record/2026-12-01-h200-tested-levels.md.
 //
 // Computes   the race's winner among the tokens that top-k and top-p, joint, keep; logits or probabilities
