@@ -67,7 +67,7 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
         ("top-k 1000", SamplingParams { top_k: 1000, ..any() }, 150, 225),
         ("top-k 20000", SamplingParams { top_k: 20000, ..any() }, 150, 150),
         ("top-p", top_p.clone(), 150, 150),
-        ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 225, 425),
+        ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 325, 425),
         ("joint", SamplingParams { top_k: 5000, order: FilterOrder::Joint, ..top_p.clone() }, 225, 425),
         ("top-p, xtc", SamplingParams { top_p: 0.95, ..xtc }, 700, 525),
         (
