@@ -113,7 +113,8 @@ struct LevelDivision {
         return linear ? log2e_over_t * width : bits_float(shift < 23 ? (127 - 23 + shift) << 23 : 127 << 23);
     }
 
-    // A value that no value of a level exceeds, roundings aside: equal parts of values are rounded to the nearest level.
+    // A value that no value of a level exceeds, roundings aside: equal parts of values are rounded to the nearest
+    // level.
     DEVICE_MEMBER float top_of(u32 level) const {
         return linear ? top - (int_to_float((int)level) - 0.5f) * width : from_ordered_bits(bits - (level << shift));
     }
