@@ -64,7 +64,7 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
         ("min-p", SamplingParams { min_p: 0.05, ..any() }, 60, 25),
         ("top-k 50", SamplingParams { top_k: 50, ..any() }, 25, 205),
         ("top-k 5000", SamplingParams { top_k: 5000, ..any() }, 225, 150),
-        ("top-k 1000", SamplingParams { top_k: 1000, ..any() }, 150, 225),
+        ("top-k 1000", SamplingParams { top_k: 1000, ..any() }, 150, 150),
         ("top-k 20000", SamplingParams { top_k: 20000, ..any() }, 150, 150),
         ("top-p", top_p.clone(), 150, 150),
         ("top-k 5000, top-p", SamplingParams { top_k: 5000, ..top_p.clone() }, 325, 425),

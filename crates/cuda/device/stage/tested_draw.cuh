@@ -72,10 +72,11 @@ static_assert(TEST_LEVELS * MAX_ROW_BLOCKS <= LIST_CAPACITY && 2 * TEST_LEVELS <
 struct TestedChain {
     // Whether the row's token is drawn without the cut: its filters allow it, and no output shows what they keep.
     bool is_tested;
-    // Whether top-p acts. Its mass is that of the first `top_k` tokens, or that of the row, of which the survey may
-    // have sums, or that of the tokens which the filters before it keep.
+    // Whether top-p acts.
     bool by_mass;
+    // Whether top-p takes its share of the mass of the first `top_k` tokens.
     bool of_first_tokens;
+    // Whether top-p takes its share of the mass of the row, and the survey has summed that mass.
     bool has_sums;
     bool is_joint;
     // Whether min-p acts after top-p or beside it.
@@ -91,6 +92,13 @@ struct TestedChain {
     DEVICE_MEMBER TestedChain(const Step& step, const Params& params)
         : by_mass(false), of_first_tokens(false), is_joint(params.features & FEATURE_JOINT), has_min_p(false),
           top_k(~0u), top_p(params.filter_numbers[FILTER_TOP_P]), min_p(min_p_threshold(params)), before(0) {
+        is_tested = params.features & FEATURE_TESTED_DRAW && step.kept_bits == nullptr &&
+                    !(step.flags & STEP_NO_CANDIDATES) &&
+                    (!(params.features & FEATURE_LOGPROBS) ||
+                     (params.features & FEATURE_LOGPROB_SUMS && !has_second_logprob_mode(params)));
+        if (!is_tested) {
+            return;
+        }
         u64 seen = 0;
         u32 shift = 0;
         for (u64 chain = params.filter_chain; chain != 0; chain >>= 4, shift += 4) {
@@ -109,11 +117,7 @@ struct TestedChain {
                 top_k = ~0u;
             }
         }
-        has_sums = params.features & FEATURE_FILTER_SUMS && (before == 0 || is_joint) && !of_first_tokens;
-        is_tested = params.features & FEATURE_TESTED_DRAW && step.kept_bits == nullptr &&
-                    !(step.flags & STEP_NO_CANDIDATES) &&
-                    (!(params.features & FEATURE_LOGPROBS) ||
-                     (params.features & FEATURE_LOGPROB_SUMS && !has_second_logprob_mode(params)));
+        has_sums = by_mass && !of_first_tokens && params.features & FEATURE_FILTER_SUMS && (before == 0 || is_joint);
     }
 
     static DEVICE_MEMBER bool has_filter(u64 chain, u32 filter) {
@@ -243,16 +247,9 @@ struct TestedRow {
 
     // The row's mass by the survey's sums, within 2^-19.
     DEVICE_MEMBER u64 survey_mass() const {
-        const float first = this->first(), log2e_over_t = draw.scales.filter_log2e_over_t;
-        u64 mass = 0;
-        records().for_each_with_sum([&](u32, const TileRecord& record, u64 sum) INLINE {
-            mass +=
-                record.maximum > MASKED_VALUE ? tile_mass(tile_factor(record.maximum, first, log2e_over_t), sum) : 0;
-        });
-        store_warp_mass(draw.parts[0], mass);
-        // RAW on parts: lane 0 of each warp wrote its warp's, all warps read all of them.
-        __syncthreads();
-        return total_warp_mass(draw.parts[0]);
+        auto tile_sum_of = [&](u32 tile)
+                               INLINE { return TileSum{draw.filter_sums[tile], draw.records[tile].maximum, 0}; };
+        return row_mass(search.reduce, draw.tiles, first(), draw.scales.filter_log2e_over_t, tile_sum_of);
     }
 
     // Returns the key of the token that wins the race among those down to the key `last`, in every thread; 0 if there
@@ -661,8 +658,8 @@ DEVICE_NOINLINE bool draw_and_test(const Step& step, u32 row, int slot, const Ed
     // Without the survey's sums, the first read of weights adds up the mass of the tokens that top-p is given.
     bool knows_goal = !chain.by_mass || chain.of_first_tokens || chain.has_sums;
     const u64 given_last = chain.is_joint ? full_cut().last : last;
-    if (chain.by_mass && chain.has_sums) {
-        const u64 mass = chain.has_sums ? tested.survey_mass() : 0;
+    if (chain.has_sums) {
+        const u64 mass = tested.survey_mass();
         if (threadIdx.x == 0) {
             draw.goal = TestedGoal(chain.top_p, mass_lower_bound(mass), mass_upper_bound(mass));
         }
