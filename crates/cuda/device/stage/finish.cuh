@@ -567,8 +567,9 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced, bool 
                 (EditedRow<T, false>&)storage.unedited = EditedRow<T, false>(step, f.row, source);
             }
         }
-        RowBlocks::begin(storage.draw.filter.search.reduce);
+        // Before the other blocks may write words to where the candidates lie.
         clear(storage.draw.filter.search.candidates);
+        RowBlocks::begin(storage.draw.filter.search.reduce);
     }
     if constexpr (Policy::TOKEN_LOGPROB) {
         clear(storage.token_logprob);
