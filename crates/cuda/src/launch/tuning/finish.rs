@@ -24,7 +24,7 @@ const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 
 /// The least tiles of a row that blocks race together, and the least such blocks: where only two fit, the
 /// second one costs other rows 3 %.
-const MIN_RACED_TILES: usize = 128;
+const MIN_RACED_TILES: usize = 32;
 const MIN_RACE_BLOCKS: usize = 3;
 
 /// Returns the launches of `count_kept` and then `pack_kept`: a block takes a row.
@@ -57,8 +57,8 @@ pub(crate) fn finish_step(
 /// Returns the grid of kernels that finish rows: `finish_*`, `find_cut` and `verify_finish`.
 ///
 /// While rows are no more than multiprocessors, all variants but `General` get one thread per tile, because
-/// they are bound by latency: at least 256, or `threads_per_row` where a list takes reads of tiles, and at
-/// most twice `threads_per_row`. `CandidatesLogprob` and `CandidatesKept` get one more warp, which draws
+/// they are bound by latency: at least 256, or `threads_per_row` where warps read a tile each, and at most
+/// twice `threads_per_row`. `CandidatesLogprob` and `CandidatesKept` get one more warp, which draws
 /// while the others compute logprobs; their blocks have fewer threads, because each needs more registers. The
 /// candidate kernels take one block per multiprocessor there, because two on one take longer. Rows are many
 /// from two per multiprocessor on; of these two variants, whose larger blocks would have a multiprocessor
@@ -79,7 +79,8 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
         let drawing = if with_logprob { WARP } else { 0 };
         let most = if with_logprob { FINISH_CANDIDATES_LOGPROB_THREADS } else { FINISH_CANDIDATES_THREADS };
         let most = (most as usize).min(2 * threads_per_row);
-        let least = if needs.variant.has_list() { threads_per_row } else { THREADS_OF_MANY_ROWS };
+        let reads_tiles = needs.variant.has_list() || tiles >= MIN_RACED_TILES;
+        let least = if reads_tiles { threads_per_row } else { THREADS_OF_MANY_ROWS };
         (tiles.next_multiple_of(WARP) + drawing).clamp(least.min(threads_per_row), most)
     } else if rows >= many_rows {
         threads_per_row.min(threads_of_many_rows)
@@ -152,7 +153,7 @@ mod tests {
         let tiles = [1, 256, 257, 594, 1024, 1025, 4096];
         for rows in [1, 132] {
             let simple = tiles.map(|tiles| threads(rows, tiles, Variant::Simple));
-            assert_eq!(simple, [256, 256, 288, 608, 1024, 1024, 1024]);
+            assert_eq!(simple, [256, 512, 512, 608, 1024, 1024, 1024]);
             let logprob = tiles.map(|tiles| threads(rows, tiles, Variant::CandidatesLogprob));
             assert_eq!(logprob, [512, 512, 512, 640, 640, 640, 640]);
             let listed = tiles.map(|tiles| threads(rows, tiles, Variant::Candidates));
@@ -189,7 +190,7 @@ mod tests {
         let simple = StepFeatures { variant: Variant::Simple, ..StepFeatures::NONE };
         let blocks = |rows, tiles| finish(&H200, rows, tiles, simple).blocks as usize / rows;
         assert_eq!([1, 15, 16, 30, 44, 45, 512].map(|rows| blocks(rows, 594)), [8, 8, 7, 4, 3, 1, 1]);
-        assert_eq!([127, 128].map(|tiles| blocks(1, tiles)), [1, 8]);
+        assert_eq!([31, 32].map(|tiles| blocks(1, tiles)), [1, 8]);
     }
 
     #[test]
