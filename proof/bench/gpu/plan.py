@@ -15,7 +15,7 @@ FAMILY_TASKS = (
     # Of ours alone.
     *"epsilon top-n-sigma xtc mirostat typical eta dynamic-temperature mixture-everything".split(),
     # Draws from probabilities.
-    *"probs-plain probs-top-p probs-top-k-top-p".split(),
+    *"probs-plain probs-top-p probs-top-k-top-p probs-top-p-99 probs-top-k-1000 probs-joint-1000".split(),
 )
 LIKES = tuple(
     "model bell zipf-1 zipf-1.5 ties heaps flat equal model-t2 bell-1 bell-4 zipf-0.8 zipf-2.5 model-t0.5 real real-t0.5 real-t2".split()
@@ -35,7 +35,10 @@ CURVE_TASKS, CURVE_DTYPE = ("greedy", "plain", "top-k-top-p-min-p", "top-p"), "f
 
 # Operators on rows, without requests: what writes rows, what draws from probabilities, and a chain of drafts a row.
 SOFTMAXES = ("softmax", "softmax-in-place", "softmax-mixed")
-DRAWS = ("probs-plain", "probs-top-k", "probs-top-p", "probs-min-p", "probs-top-k-top-p", "probs-joint")
+DRAWS = (
+    *"probs-plain probs-top-k probs-top-p probs-min-p probs-top-k-top-p probs-joint".split(),
+    *"probs-top-p-99 probs-top-k-1000 probs-joint-1000".split(),
+)
 WRITES = ("top-k-renorm", "top-p-renorm", "top-k-top-p-renorm", "joint-renorm", "top-k-mask")
 OPERATORS = (*SOFTMAXES, *DRAWS, *WRITES, "chain")
 DRAFTS, MOST_CHAINS = 3, 128
@@ -129,6 +132,9 @@ REQUESTS = {
     "probs-min-p": (Params(TEMPERATURE, min_p=MIN_P),),
     "probs-top-k-top-p": (Params(TEMPERATURE, TOP_K, TOP_P),),
     "probs-joint": (Params(TEMPERATURE, TOP_K, TOP_P, joint=True),),
+    "probs-top-p-99": (Params(TEMPERATURE, top_p=0.99),),
+    "probs-top-k-1000": (Params(TEMPERATURE, 1000),),
+    "probs-joint-1000": (Params(TEMPERATURE, 1000, 0.95, joint=True),),
     "softmax-mixed": tuple(Params(temperature) for temperature in TEMPERATURES),
 }
 

@@ -13,13 +13,16 @@ use gumball_spec::{FilterOrder, Kind, SamplingParams};
 use crate::softmax;
 use crate::time_operators::Calls;
 
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 14] = [
     "probs-plain",
     "probs-top-k",
     "probs-top-p",
     "probs-min-p",
     "probs-top-k-top-p",
     "probs-joint",
+    "probs-top-p-99",
+    "probs-top-k-1000",
+    "probs-joint-1000",
     "top-k-renorm",
     "top-p-renorm",
     "top-k-top-p-renorm",
@@ -35,10 +38,15 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(runtime: &Arc<dyn Runtime>, rows: usize) -> gumball_cuda::Result<Self> {
+    fn new(runtime: &Arc<dyn Runtime>, name: &str, rows: usize) -> gumball_cuda::Result<Self> {
+        let (k, p): (i32, f32) = match name {
+            "probs-top-p-99" => (50, 0.99),
+            "probs-top-k-1000" | "probs-joint-1000" => (1000, 0.95),
+            _ => (50, 0.9),
+        };
         Ok(Self {
-            top_k: Buffer::of(runtime, &vec![50i32; rows])?,
-            top_p: Buffer::of(runtime, &vec![0.9f32; rows])?,
+            top_k: Buffer::of(runtime, &vec![k; rows])?,
+            top_p: Buffer::of(runtime, &vec![p; rows])?,
             min_p: Buffer::of(runtime, &vec![0.05f32; rows])?,
         })
     }
@@ -72,7 +80,7 @@ pub fn calls<'b>(
     let probabilities = if masks { None } else { Some(softmax::probabilities(gpu, batches, batches.len())?) };
     let out_bytes = if draws { 0 } else { rows * vocab * dtype.bytes() };
     let mut out = Buffer::zeroed(&runtime, (out_bytes * batches.len()).max(4))?;
-    let (tokens, columns) = (Buffer::of(&runtime, &vec![0i32; rows])?, Columns::new(&runtime, rows)?);
+    let (tokens, columns) = (Buffer::of(&runtime, &vec![0i32; rows])?, Columns::new(&runtime, name, rows)?);
     let order = if is_joint(name) { FilterOrder::Joint } else { FilterOrder::Default };
     let common = SamplingParams { order, ..SamplingParams::default() };
     let mut operators = Operators::new(runtime);

@@ -50,7 +50,7 @@ def draw_joint(probs, to):
 
 
 def draw_k_first(probs, to):
-    return sampling.top_k_top_p_sampling_from_probs(probs, to.k, to.p, **to.random)
+    return sampling.top_k_top_p_sampling_from_probs(probs, to.k, to.p, top_k_max=to.most_k, **to.random)
 
 
 def draw_top_p(probs, to):
@@ -83,7 +83,7 @@ def from_logits_int_k(logits, to):
 
 
 def from_logits_k_tensor(logits, to):
-    return sampling.top_k_top_p_sampling_from_logits(logits, to.k, to.p, **to.random)
+    return sampling.top_k_top_p_sampling_from_logits(logits, to.k, to.p, top_k_max=to.most_k, **to.random)
 
 
 def divided(logits, to):
@@ -187,6 +187,12 @@ def ways():
         steps("top-k-top-p", "top_k_top_p_sampling_from_probs (joint)", draw_joint, given="probabilities"),
         steps("top-p", "top_p_sampling_from_probs", draw_top_p, given="probabilities"),
         steps("plain", "sampling_from_logits", from_logits, given="scaled"),
+        steps(
+            "probs-top-k-top-p",
+            "top_k_top_p_sampling_from_probs (k per row, its most)",
+            draw_k_first,
+            given="probabilities",
+        ),
         steps("top-k-top-p", "top_k_top_p_sampling_from_logits (k per row)", from_logits_k_tensor, given="scaled"),
     ]
     # Without the module compiled beforehand it would compile for more than ten minutes.

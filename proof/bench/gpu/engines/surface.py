@@ -80,6 +80,9 @@ def operators(api, fast_k, prefix=""):
         drawn("probs-min-p", "min_p_sampling_from_probs", "min_p"),
         drawn("probs-top-k-top-p", both, "k", "p", does=f"{both} (k per row)"),
         drawn("probs-joint", both, "k", "p", does=f"{both} (joint)", filter_apply_order="joint"),
+        drawn("probs-top-p-99", "top_p_sampling_from_probs", "p"),
+        drawn("probs-top-k-1000", "top_k_sampling_from_probs", "k"),
+        drawn("probs-joint-1000", both, "k", "p", does=f"{both} (joint)", filter_apply_order="joint"),
         written("top-k-renorm", "top_k_renorm_probs", "k"),
         written("top-p-renorm", "top_p_renorm_probs", "p"),
         way(
