@@ -53,7 +53,7 @@
 #define LEVELLED_BITS 12
 
 // The levels that tokens are counted by, and how often a level is divided again.
-#define TEST_LEVELS 256
+#define TEST_LEVELS 255
 #define LEVEL_ROUNDS 5
 // A level's word has the number of its tokens above this bit, and the sum of their parts below it.
 #define LEVEL_COUNT_SHIFT 40
@@ -62,7 +62,9 @@
 #define LEVEL_PARTS bits_float((127 + LEVEL_PART_BITS) << 23)
 // How many tiles of a block's have parts that add up to less than 2^32.
 #define MOST_WEIGHED_TILES 1000
-static_assert(TEST_LEVELS * MAX_ROW_BLOCKS <= LIST_CAPACITY && 2 * TEST_LEVELS <= LEVELS,
+// The words that a block sends of a range: of each level, and of its values.
+#define TEST_WORDS (TEST_LEVELS + 1)
+static_assert(TEST_WORDS * MAX_ROW_BLOCKS <= LIST_CAPACITY && 2 * TEST_LEVELS <= LEVELS,
               "they lie where a search's do");
 
 // Where the level of the kth token has more than this many times k tokens, the row is searched.
@@ -135,6 +137,41 @@ struct TestedChain {
     }
 };
 
+// A range of tokens and its division into levels: by values, or where all tokens have the value `to`, by ids.
+struct TestLevels : LevelRange {
+    // How many neighbouring tiles a level has; 0 if levels divide values.
+    u32 tiles_per_level;
+
+    DEVICE_MEMBER bool contains(float z) const { return z < from.value && z >= to.value; }
+    // Bounds of a level's values. The lower one by a warp.
+    DEVICE_MEMBER float most(u32 level) const { return tiles_per_level != 0 ? to.value : top_of(level); }
+    DEVICE_MEMBER float least(u32 level) const { return tiles_per_level != 0 ? to.value : end(level, TEST_LEVELS - 1); }
+    // The least key of the tokens down to a level; by a warp.
+    DEVICE_MEMBER u64 last_key(u32 level) const {
+        return tiles_per_level != 0 ? make_key(to.value, (level + 1) * tiles_per_level * TILE - 1)
+                                    : last_key_at(end(level, TEST_LEVELS - 1));
+    }
+    // The least key of the tokens above a level; by a warp.
+    DEVICE_MEMBER u64 last_key_above(u32 level) const {
+        return level != 0 ? last_key(level - 1) : last_key_at(from.value);
+    }
+    // How much the weights within a level differ, in octaves.
+    DEVICE_MEMBER float octaves(float log2e_over_t) const {
+        return tiles_per_level != 0 ? 0.0f : LevelRange::octaves(log2e_over_t);
+    }
+    // Divides the range by values, once its ends are set; `by_values` and `value_bound` as `divide` has them.
+    DEVICE_MEMBER void divide_values(bool by_values, float value_bound) {
+        tiles_per_level = 0;
+        divide(by_values, false, value_bound, TEST_LEVELS - 1);
+    }
+    // Makes it the range of the tokens of one value.
+    DEVICE_MEMBER void divide_ids(float value, u32 tiles) {
+        from.value = from_ordered_bits(ordered_bits(value) + 1);
+        to.value = value;
+        tiles_per_level = (tiles + TEST_LEVELS - 1) / TEST_LEVELS;
+    }
+};
+
 // A token that others are compared with. Only in its own tile do ids decide about equal logits.
 struct Pivot {
     float logit;
@@ -200,12 +237,17 @@ struct TestedDraw {
     u32 tiles;
     RowSummary summary;
     Scales scales;
+    // The range whose levels are counted.
+    TestLevels range;
     // The first level with tokens that may be dropped, and the last one with tokens that may be kept; TEST_LEVELS if no
     // level has any. The tokens above the former, and those down to the latter.
     u32 certain_level;
     u32 last_level;
     TokenSums above;
     TokenSums upto;
+    // Ordered bits of the largest value of the range that was counted, and the inverted bits of its least one.
+    u32 most_bits;
+    u32 least_bits_inverted;
     KeptBounds bounds;
     // Where top-p acts.
     TestedGoal goal;
@@ -370,29 +412,60 @@ struct TestedRow {
         }
     }
 
-    // Counts the row's tokens at each level of a range, and with `weighs` adds up their parts. The words of all blocks
-    // are in `search.keys`.
-    DEVICE_MEMBER void count_levels(const LevelRange& range, const ApproxWeights& weights, bool weighs,
-                                    u32 round) const {
+    // Counts the row's tokens at each level of `draw.range`, and with `weighs` adds up their parts. The words of all
+    // blocks are in `search.keys`.
+    DEVICE_MEMBER void count_levels(const ApproxWeights& weights, bool weighs, u32 round) const {
         const RowBlocks blocks = this->blocks();
+        const TestLevels range = draw.range;
         u32* counts = search.level_counts;
         u32* masses = counts + TEST_LEVELS;
 #pragma unroll 1
         for (u32 i = threadIdx.x; i < 2 * TEST_LEVELS; i += blockDim.x) {
             counts[i] = 0;
         }
-        // RAW on counts: all threads cleared them, all threads add to them.
+        if (threadIdx.x == 0) {
+            draw.most_bits = draw.least_bits_inverted = 0;
+        }
+        // RAW on counts: all threads cleared them, all threads add to them. RAW on the values: thread 0 cleared them.
         __syncthreads();
-        const float from = range.from.value, to = range.to.value;
         visit_tiles(
-            view, maxima(), to,
-            [&](u32, float maximum, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+            view, maxima(), range.to.value,
+            [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+                if (range.tiles_per_level != 0) {
+                    u32 own = 0;
+#pragma unroll
+                    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                        own += range.contains(z[j]);
+                    }
+                    own = __reduce_add_sync(FULL_MASK, own);
+                    if (lane_id() == 0) {
+                        atomicAdd(&counts[tile / range.tiles_per_level], own);
+                        atomicAdd(&masses[tile / range.tiles_per_level], own << LEVEL_PART_BITS);
+                    }
+                    return;
+                }
+                if (round != 0) {
+                    // The first range has many values.
+                    u32 most_bits = 0, least_bits_inverted = 0;
+#pragma unroll
+                    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                        const u32 bits = range.contains(z[j]) ? ordered_bits(z[j] + 0.0f) : 0;
+                        most_bits = bits > most_bits ? bits : most_bits;
+                        least_bits_inverted = bits != 0 && ~bits > least_bits_inverted ? ~bits : least_bits_inverted;
+                    }
+                    most_bits = __reduce_max_sync(FULL_MASK, most_bits);
+                    least_bits_inverted = __reduce_max_sync(FULL_MASK, least_bits_inverted);
+                    if (lane_id() == 0) {
+                        atomicMax(&draw.most_bits, most_bits);
+                        atomicMax(&draw.least_bits_inverted, least_bits_inverted);
+                    }
+                }
                 u32 levels[ITEMS_PER_LANE], least = TEST_LEVELS, most = 0;
                 bool all = true;
 #pragma unroll
                 for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                     levels[j] = range.level(z[j], TEST_LEVELS - 1);
-                    all &= z[j] < from && z[j] >= to;
+                    all &= range.contains(z[j]);
                     least = levels[j] < least ? levels[j] : least;
                     most = levels[j] > most ? levels[j] : most;
                 }
@@ -415,7 +488,7 @@ struct TestedRow {
                 }
 #pragma unroll
                 for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                    if (z[j] < from && z[j] >= to) {
+                    if (range.contains(z[j])) {
                         atomicAdd(&counts[levels[j]], 1u);
                         if (weighs) {
                             atomicAdd(&masses[levels[j]], float_to_u32(part_of(z[j], levels[j])));
@@ -424,16 +497,33 @@ struct TestedRow {
                 }
             },
             [](u32, float, bool) INLINE {}, blocks.tiles());
-        // RAW on counts: all threads added to them, all threads send them.
+        // RAW on counts and values: all threads added to them, all threads send them.
         __syncthreads();
-        auto word = [&](u32 level) INLINE { return (u64)counts[level] << LEVEL_COUNT_SHIFT | masses[level]; };
-        blocks.share_words<TEST_LEVELS>(search.keys, round, word);
+        auto word = [&](u32 level) INLINE {
+            return level == TEST_LEVELS ? (u64)draw.most_bits << 32 | draw.least_bits_inverted
+                                        : (u64)counts[level] << LEVEL_COUNT_SHIFT | masses[level];
+        };
+        blocks.share_words<TEST_WORDS>(search.keys, round, word);
+    }
+
+    // Whether the tokens that `count_levels` counted, in any round but the first, have one value, which is then in
+    // `value`.
+    DEVICE_MEMBER bool has_one_value(float& value) const {
+        u32 most_bits = 0, least_bits_inverted = 0;
+        for (u32 block = 0; block < cluster_nctarank(); block++) {
+            const u64 word = word_of_block(block, TEST_LEVELS);
+            most_bits = (u32)(word >> 32) > most_bits ? (u32)(word >> 32) : most_bits;
+            least_bits_inverted = (u32)word > least_bits_inverted ? (u32)word : least_bits_inverted;
+        }
+        value = from_ordered_bits(most_bits);
+        return most_bits == ~least_bits_inverted;
     }
 
     // Finds the levels between which the filters' last token lies, by what `count_levels` left; sets
     // `draw.certain_level` and what follows it, for all threads. `above`: the tokens above the range.
-    DEVICE_MEMBER void find_levels(const LevelRange& range, const ApproxWeights& weights, bool weighs,
-                                   const TokenSums& above, u64 k, const TestedGoal& goal) const {
+    DEVICE_MEMBER void find_levels(const ApproxWeights& weights, bool weighs, const TokenSums& above, u64 k,
+                                   const TestedGoal& goal) const {
+        const TestLevels& range = draw.range;
         const u32 chunk = (TEST_LEVELS + blockDim.x - 1) / blockDim.x, start = threadIdx.x * chunk;
         const u32 end = start + chunk < TEST_LEVELS ? start + chunk : TEST_LEVELS;
         const float UNITS = bits_float((127 + MASS_BITS - LEVEL_PART_BITS) << 23);
@@ -442,7 +532,7 @@ struct TestedRow {
             sums.count += word >> LEVEL_COUNT_SHIFT;
             if (weighs) {
                 const float parts = u64_to_float(word & ((1ull << LEVEL_COUNT_SHIFT) - 1));
-                sums.mass += (u64)(parts * weights.of(range.top_of(level)) * UNITS);
+                sums.mass += (u64)(parts * weights.of(range.most(level)) * UNITS);
             }
         };
         if (threadIdx.x == 0) {
@@ -489,7 +579,7 @@ struct TestedRow {
     //     divide the values from the first down to where the last token likely lies into levels
     //     count and weigh the tokens of each; find the levels that may hold the last one
     //     it lies below: continue there
-    //     they have many tokens of different values: divide them again
+    //     they have many tokens: divide them again; once all of these have one value, by their ids
     DEVICE_MEMBER KeptBounds bound_kept() const {
         const u64 all = full_cut().last, k = draw.chain.top_k;
         const bool weighs = draw.chain.by_mass;
@@ -499,81 +589,97 @@ struct TestedRow {
         const GivenSet row_set{full_cut(), first, true};
         float low = draw.summary.least_maximum;
         low = k <= draw.tiles ? low : spread_low(row_set, low);
-        const u32 most = TEST_LEVELS - 1;
-        LevelRange range;
-        range.from = RangeEnd{from_ordered_bits(ordered_bits(first) + 1), 0, 0};
-        range.to = RangeEnd{max_f32(low, MIN_TOKEN_VALUE), 0, 0};
-        range.divide(true, false, first, most);
+        TestLevels& range = draw.range;
+        if (threadIdx.x == 0) {
+            range.from.value = from_ordered_bits(ordered_bits(first) + 1);
+            range.to.value = max_f32(low, MIN_TOKEN_VALUE);
+            range.divide_values(true, first);
+            if (draw.summary.least_maximum == first) {
+                range.divide_ids(first, draw.tiles);
+            }
+        }
         KeptBounds bounds{all, ~0ull, false};
-        if (draw.summary.least_maximum == first) {
-            // Equal tokens all over the row: a search divides them by ids.
-            return bounds;
-        }
-        if (weighs && (range.octaves(log2e_over_t) > 1.0f || draw.tiles / cluster_nctarank() >= MOST_WEIGHED_TILES)) {
-            return bounds;
-        }
         TokenSums above{0, 0};
         bool knows_goal = weighs && !draw.chain.of_first_tokens, is_extended = false;
+        // Whether the last token certainly lies in the range.
+        bool is_inside = false;
 #pragma unroll 1
         for (u32 round = 0; round < LEVEL_ROUNDS; round++) {
-            count_levels(range, weights, weighs, round);
+            // RAW on draw.range: thread 0 wrote it, all threads read it.
+            __syncthreads();
+            if (weighs && !is_inside &&
+                (range.octaves(log2e_over_t) > 1.0f || draw.tiles / cluster_nctarank() >= MOST_WEIGHED_TILES)) {
+                return bounds;
+            }
+            count_levels(weights, weighs, round);
+            float value;
+            if (is_inside && range.tiles_per_level == 0 && has_one_value(value)) {
+                // WAR on the range and the words, as below.
+                blocks().sync();
+                if (threadIdx.x == 0) {
+                    range.divide_ids(value, draw.tiles);
+                }
+                continue;
+            }
             if (draw.chain.of_first_tokens) {
-                find_levels(range, weights, weighs, above, k, TestedGoal::none());
+                find_levels(weights, weighs, above, k, TestedGoal::none());
                 if (draw.last_level < TEST_LEVELS) {
-                    set_goal(range, weights, k);
+                    set_goal(weights, k);
                     knows_goal = true;
                 }
             }
             if (!draw.chain.of_first_tokens || knows_goal) {
-                find_levels(range, weights, weighs, above, k, knows_goal ? draw.goal : TestedGoal::none());
+                find_levels(weights, weighs, above, k, knows_goal ? draw.goal : TestedGoal::none());
             }
             const u32 certain = draw.certain_level, last = draw.last_level;
             const TokenSums before = above, upto = draw.upto;
-            bool by_values = false;
-            if (last == TEST_LEVELS) {
-                if (range.to.value <= MIN_TOKEN_VALUE) {
+            float top = range.to.value, end;
+            is_inside = last < TEST_LEVELS;
+            if (is_inside) {
+                above = draw.above;
+                if (weighs && !draw.goal.keeps(before.mass, LEVELLED_BITS)) {
+                    // The goal may be reached above the range.
+                    return KeptBounds{range.last_key(last), ~0ull, true};
+                }
+                bounds = KeptBounds{range.last_key(last), range.last_key_above(certain),
+                                    (upto.count - above.count) / MOST_TIMES_TOP_K <= k};
+                const bool are_few =
+                    weighs ? upto.mass - above.mass <= upto.mass / 8 : upto.count - above.count <= k / 2 + 32;
+                if (are_few || range.tiles_per_level != 0) {
+                    return bounds;
+                }
+                top = certain == 0 ? range.from.value : range.least(certain - 1);
+                end = range.least(last);
+            } else {
+                if (top <= MIN_TOKEN_VALUE) {
                     return weighs ? bounds : KeptBounds{all, all, true};
+                }
+                if (weighs && is_extended) {
+                    return bounds;
                 }
                 // A range four times as deep, then all values.
                 above = upto;
-                range.from.value = range.to.value;
-                range.to.value = is_extended ? MIN_TOKEN_VALUE : max_f32(spread_low(row_set, low), MIN_TOKEN_VALUE);
-                by_values = !is_extended;
-                is_extended = true;
-            } else {
-                above = draw.above;
-                const float top = certain == 0 ? range.from.value : range.end(certain - 1, most);
-                const float end = range.end(last, most);
-                if (weighs && !draw.goal.keeps(before.mass, LEVELLED_BITS)) {
-                    // The goal may be reached above the range.
-                    return KeptBounds{last_key_at(end), ~0ull, true};
-                }
-                bounds =
-                    KeptBounds{last_key_at(end), last_key_at(top), (upto.count - above.count) / MOST_TIMES_TOP_K <= k};
-                const bool are_few =
-                    weighs ? upto.mass - above.mass <= upto.mass / 8 : upto.count - above.count <= k / 2 + 32;
-                if (are_few || ordered_bits(top) - ordered_bits(end) <= 1) {
-                    return bounds;
-                }
-                range.from.value = top;
-                range.to.value = end;
-            }
-            range.divide(by_values, false, first, most);
-            if (weighs && last == TEST_LEVELS && (!by_values || range.octaves(log2e_over_t) > 1.0f)) {
-                return bounds;
+                end = is_extended ? MIN_TOKEN_VALUE : max_f32(spread_low(row_set, low), MIN_TOKEN_VALUE);
             }
             // WAR on draw and the words: all threads of all blocks read them, the next round overwrites them.
             blocks().sync();
+            if (threadIdx.x == 0) {
+                range.from.value = top;
+                range.to.value = end;
+                range.divide_values(!is_inside && !is_extended, first);
+            }
+            is_extended |= !is_inside;
         }
         return bounds;
     }
 
   private:
     // Sets the goal of a top-p of the first k tokens, of which `find_levels` found the last one's level.
-    DEVICE_MEMBER void set_goal(const LevelRange& range, const ApproxWeights& weights, u64 k) const {
+    DEVICE_MEMBER void set_goal(const ApproxWeights& weights, u64 k) const {
+        const TestLevels& range = draw.range;
         const u32 level = draw.last_level;
         const float inside = u64_to_float(k - draw.above.count) * bits_float((127 + MASS_BITS) << 23);
-        const float top = fminf(range.top_of(level), first()), end = range.end(level, TEST_LEVELS - 1);
+        const float top = fminf(range.most(level), first()), end = range.least(level);
         const u64 least = draw.above.mass + (u64)(inside * weights.of(end));
         const u64 most = draw.above.mass + (u64)(inside * weights.of(top));
         // WAR on draw: all threads read the levels, thread 0 overwrites them.
@@ -590,10 +696,11 @@ struct TestedRow {
     DEVICE_MEMBER u64 word_of(u32 level) const {
         u64 word = 0;
         for (u32 block = 0; block < cluster_nctarank(); block++) {
-            word += search.keys[block * TEST_LEVELS + level];
+            word += word_of_block(block, level);
         }
         return word;
     }
+    DEVICE_MEMBER u64 word_of_block(u32 block, u32 word) const { return search.keys[block * TEST_WORDS + word]; }
 };
 
 // The steps of `draw_and_test`, not inlined, so that each has registers of its own.
