@@ -64,10 +64,10 @@ def operators(record, _):
     if not any(found.values()):
         return NONE
     rows = [floor(vocab, 1, "floor: rows read once at 4576 GB/s"), floor(vocab, 2, "floor: read once and written once")]
-    for task in plan.OPERATORS:
+    for task in filter(found.__contains__, plan.OPERATORS):
         cells = []
         for count in plan.ROWS:
-            result = found.get(task, {}).get(count)
+            result = found[task].get(count)
             cells.append(f"{digits(result['median_us'])} ({digits(result['p95_us'])})" if result else "-")
         rows.append([NAMES[task], *cells])
     return lines([f"vocabulary {vocab}, {dtype}, microseconds: median (95th percentile)", *by_rows()], rows)
