@@ -13,17 +13,26 @@ struct ReduceStorage {
     u64 scans[32];
 };
 
+// Adds up a warp's numbers, modulo 2^64, and stores the sum in the warp's word of `sums`. A barrier must precede
+// `total_of_warps`.
+DEVICE void store_warp_sum(u64* sums, u64 own) {
+    own = warp_sum(own);
+    if (lane_id() == 0) {
+        sums[warp_id()] = own;
+    }
+}
+
+// Returns the sum of what `store_warp_sum` stored; by a warp, in every lane.
+DEVICE u64 total_of_warps(const u64* sums) { return warp_sum(lane_id() < warp_count() ? sums[lane_id()] : 0); }
+
 // Returns the sum of the block's numbers, modulo 2^64, in every thread.
 DEVICE u64 block_sum(ReduceStorage& storage, u64 x) {
-    x = warp_sum(x);
     // WAR on sums: warps may still read the previous call's sums, lane 0 of each warp overwrites them.
     __syncthreads();
-    if (lane_id() == 0) {
-        storage.sums[warp_id()] = x;
-    }
+    store_warp_sum(storage.sums, x);
     // RAW on sums: lane 0 of each warp wrote its warp's sum, all warps read all of them.
     __syncthreads();
-    return warp_sum(lane_id() < warp_count() ? storage.sums[lane_id()] : 0);
+    return total_of_warps(storage.sums);
 }
 
 // Returns the largest of the block's words in every thread.
@@ -38,18 +47,6 @@ DEVICE u64 block_max(ReduceStorage& storage, u64 x) {
     __syncthreads();
     return warp_max(lane_id() < warp_count() ? storage.maxima[lane_id()] : 0);
 }
-
-// Adds up a warp's numbers and stores the sum in the warp's word of `scratch`. A barrier must precede
-// `total_warp_mass`.
-DEVICE void store_warp_mass(u64* scratch, u64 own) {
-    own = warp_sum(own);
-    if (lane_id() == 0) {
-        scratch[warp_id()] = own;
-    }
-}
-
-// Returns the sum of what `store_warp_mass` stored; by a warp, in every lane.
-DEVICE u64 total_warp_mass(const u64* scratch) { return warp_sum(lane_id() < warp_count() ? scratch[lane_id()] : 0); }
 
 // The sum of the numbers of the threads before this one, and the sum of all threads of the block.
 struct BlockScan {

@@ -36,12 +36,13 @@ DEVICE void sync_blocks(u32 count) {
 
 // The most numbers of an exchange, and of one without a cluster's barrier.
 #define MAX_EXCHANGED 5
-#define MAX_SHARED 2
+#define MAX_SHARED 4
 
 // The shared memory of a block that may search a row together with others.
 struct RowReduceStorage : ReduceStorage {
     // Per warp of this block: its part of each number.
     u64 parts[MAX_EXCHANGED][32];
+    static_assert(MAX_SHARED <= MAX_EXCHANGED, "numbers that are shared have parts, too");
     // The numbers that each block of the row sent. Two sets take turns: a block may send the numbers of the next
     // exchange while another one still reads the numbers of the last.
     u64 received[2][MAX_EXCHANGED][MAX_ROW_BLOCKS];

@@ -121,12 +121,12 @@ struct MassGoal {
     // The number of tokens that make up the mass is unknown before they are read.
     DEVICE_MEMBER bool exceeds(u32) const { return false; }
     DEVICE_MEMBER void publish_mass() {
-        store_warp_mass(scratch, own);
+        store_warp_sum(scratch, own);
         own = 0;
     }
     // The goal at the mass' upper bound, rounded up, in units of 2^-19. A barrier must separate it from publish_mass.
     DEVICE_MEMBER u32 goal() {
-        mass = total_warp_mass(scratch);
+        mass = total_of_warps(scratch);
         u64 goal = (target_mass(top_p, mass_upper_bound(mass)) >> 24) + 1;
         return goal >> 32 ? ~0u : (u32)goal;
     }

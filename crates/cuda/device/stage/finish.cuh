@@ -281,6 +281,19 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
     return outcome;
 }
 
+// Finds the id of a row's first token, which `storage.tested.summary` then has, for all threads. Not inlined, as few
+// rows need it.
+DEVICE_NOINLINE void find_first_id(const Step& step, u32 row, DrawStorage& storage) {
+    // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
+    __syncthreads();
+    const RowSummary summary = summarise_row(storage.summary, RowRecords(step, row, false), true);
+    if (threadIdx.x == 0) {
+        storage.tested.summary = summary;
+    }
+    // RAW on tested.summary: thread 0 wrote it, all threads read it.
+    __syncthreads();
+}
+
 // Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list.
 // `storage.tested` has the row's summary, its first token's id only with `has_id`. The results are in `storage`. Not
 // inlined, so that its registers do not add to the registers of other rows' code.
@@ -288,38 +301,27 @@ template <class T, bool EDITED>
 DEVICE_NOINLINE void draw_whole_row(const Step& step, u32 row, const EditedRow<T, EDITED>& view,
                                     const RowInputs& inputs, bool has_id, DrawStorage& storage) {
     TestedDraw& tested = storage.tested;
-    bool is_tested = inputs.forced < 0 && tested.chain.is_tested;
+    const bool is_tested = inputs.forced < 0 && tested.chain.is_tested;
     // RAW on tested.summary: thread 0 wrote it, all threads read it.
     __syncthreads();
-#pragma unroll 1
-    while (true) {
-        // A chain that begins with the tested filters needs the row's first logit, but not its id.
-        if (!has_id && !(is_tested && tested.chain.before == 0)) {
-            // WAR on storage.summary: slower warps may still read the row's first summary, which lacks the id.
-            __syncthreads();
-            const RowSummary summary = summarise_row(storage.summary, RowRecords(step, row, false), true);
-            if (threadIdx.x == 0) {
-                tested.summary = summary;
-            }
-            // RAW on tested.summary: thread 0 wrote it, all threads read it.
-            __syncthreads();
-            has_id = true;
-        }
-        if (!is_tested) {
-            filter_and_race<T, EDITED>(step, row, inputs.slot, inputs.forced < 0, tested.summary.first_key,
-                                       inputs.scales, storage);
-            return;
-        }
-        if (draw_and_test(step, row, inputs.slot, view, storage.filter, storage.race, tested)) {
-            break;
-        }
-        is_tested = false;
+    // A chain that begins with the tested filters needs the row's first logit, but not its id.
+    if (!has_id && !(is_tested && tested.chain.before == 0)) {
+        find_first_id(step, row, storage);
+        has_id = true;
     }
-    if (threadIdx.x == 0) {
-        storage.row_draw = RowDraw{(int)tested.token, inputs.state.mirostat_mu};
+    if (is_tested && draw_and_test(step, row, inputs.slot, view, storage.filter, storage.race, tested)) {
+        if (threadIdx.x == 0) {
+            storage.row_draw = RowDraw{(int)tested.token, inputs.state.mirostat_mu};
+        }
+        // RAW on row_draw: thread 0 wrote it, all threads of the caller read it.
+        __syncthreads();
+        return;
     }
-    // RAW on row_draw: thread 0 wrote it, all threads of the caller read it.
-    __syncthreads();
+    if (!has_id) {
+        find_first_id(step, row, storage);
+    }
+    filter_and_race<T, EDITED>(step, row, inputs.slot, inputs.forced < 0, tested.summary.first_key, inputs.scales,
+                               storage);
 }
 
 // Draws from the row's candidate list. Returns whether the list decides the row; otherwise the row must be searched.

@@ -245,14 +245,12 @@ struct TestedDraw {
     u32 last_level;
     TokenSums above;
     TokenSums upto;
-    // Ordered bits of the largest value of the range that was counted, and the inverted bits of its least one.
+    // Ordered bits of the largest and the least value of the range that was counted.
     u32 most_bits;
-    u32 least_bits_inverted;
+    u32 least_bits;
     KeptBounds bounds;
     // Where top-p acts.
     TestedGoal goal;
-    // Per warp, its part of two numbers that are added up.
-    u64 parts[2][32];
     // The best score of a token that may win the race among those before its winner, with its id.
     u64 second_leader;
     // The token, once it is certain.
@@ -276,15 +274,35 @@ struct TestedRow {
         return Maxima{&draw.records->maximum, sizeof(TileRecord) / sizeof(float), draw.tiles};
     }
 
-    // Adds up two numbers of each thread over all threads of the row's blocks, in their `nth` exchange.
-    DEVICE_MEMBER TokenSums sum(const TokenSums& own, u32 nth) const {
-        store_warp_mass(draw.parts[0], own.count);
-        store_warp_mass(draw.parts[1], own.mass);
+    // Replaces the threads' numbers by their sums over all threads of the row's blocks, in their `nth` exchange.
+    template <u32 N>
+    DEVICE_MEMBER void add_up(TokenSums (&sums)[N], u32 nth) const {
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            store_warp_sum(search.reduce.parts[2 * i], sums[i].count);
+            store_warp_sum(search.reduce.parts[2 * i + 1], sums[i].mass);
+        }
         // RAW on parts: lane 0 of each warp wrote its warp's, all warps read all of them.
         __syncthreads();
-        u64 sums[] = {total_warp_mass(draw.parts[0]), total_warp_mass(draw.parts[1])};
-        blocks().share(sums, nth);
-        return TokenSums{warp_sum(sums[0]), warp_sum(sums[1])};
+        u64 words[2 * N];
+#pragma unroll
+        for (u32 i = 0; i < 2 * N; i++) {
+            words[i] = total_of_warps(search.reduce.parts[i]);
+        }
+        blocks().share(words, nth);
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            sums[i] = TokenSums{warp_sum(words[2 * i]), warp_sum(words[2 * i + 1])};
+        }
+    }
+
+    // Sets the goal, for all threads, whose total lies between two masses.
+    DEVICE_MEMBER void set_goal(u64 least_total, u64 most_total) const {
+        if (threadIdx.x == 0) {
+            draw.goal = TestedGoal(draw.chain.top_p, least_total, most_total);
+        }
+        // RAW on draw.goal: thread 0 wrote it, all threads read it.
+        __syncthreads();
     }
 
     // The row's mass by the survey's sums, within 2^-19.
@@ -336,8 +354,8 @@ struct TestedRow {
         return draw.second_leader == 0 ? winner : make_key(view.logit(id), id);
     }
 
-    // Counts and weighs the tokens before each of N pivots, the first one after the others, in every thread. Takes N
-    // exchanges, from the `nth` on.
+    // Counts and weighs the tokens before each of N pivots, the first one after the others, in every thread; in the
+    // `nth` exchange.
     template <u32 N>
     DEVICE_MEMBER void weigh_before(const u64 (&keys)[N], TokenSums (&sums)[N], u32 nth) const {
         const ApproxWeights weights = this->weights();
@@ -402,14 +420,7 @@ struct TestedRow {
                              }
                          });
         }
-#pragma unroll
-        for (u32 i = N; i-- > 0;) {
-            sums[i] = sum(sums[i], nth++);
-            if (i > 0) {
-                // WAR on parts: all warps read them, lane 0 of each warp overwrites its warp's.
-                __syncthreads();
-            }
-        }
+        add_up(sums, nth);
     }
 
     // Counts the row's tokens at each level of `draw.range`, and with `weighs` adds up their parts. The words of all
@@ -424,7 +435,8 @@ struct TestedRow {
             counts[i] = 0;
         }
         if (threadIdx.x == 0) {
-            draw.most_bits = draw.least_bits_inverted = 0;
+            draw.most_bits = 0;
+            draw.least_bits = ~0u;
         }
         // RAW on counts: all threads cleared them, all threads add to them. RAW on the values: thread 0 cleared them.
         __syncthreads();
@@ -444,20 +456,21 @@ struct TestedRow {
                     }
                     return;
                 }
+                // The first range has many values.
                 if (round != 0) {
-                    // The first range has many values.
-                    u32 most_bits = 0, least_bits_inverted = 0;
+                    u32 most_bits = 0, least_bits = ~0u;
 #pragma unroll
                     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                        const u32 bits = range.contains(z[j]) ? ordered_bits(z[j] + 0.0f) : 0;
-                        most_bits = bits > most_bits ? bits : most_bits;
-                        least_bits_inverted = bits != 0 && ~bits > least_bits_inverted ? ~bits : least_bits_inverted;
+                        const u32 bits = ordered_bits(z[j] + 0.0f);
+                        const bool is_inside = range.contains(z[j]);
+                        most_bits = is_inside && bits > most_bits ? bits : most_bits;
+                        least_bits = is_inside && bits < least_bits ? bits : least_bits;
                     }
                     most_bits = __reduce_max_sync(FULL_MASK, most_bits);
-                    least_bits_inverted = __reduce_max_sync(FULL_MASK, least_bits_inverted);
+                    least_bits = __reduce_min_sync(FULL_MASK, least_bits);
                     if (lane_id() == 0) {
                         atomicMax(&draw.most_bits, most_bits);
-                        atomicMax(&draw.least_bits_inverted, least_bits_inverted);
+                        atomicMin(&draw.least_bits, least_bits);
                     }
                 }
                 u32 levels[ITEMS_PER_LANE], least = TEST_LEVELS, most = 0;
@@ -500,7 +513,7 @@ struct TestedRow {
         // RAW on counts and values: all threads added to them, all threads send them.
         __syncthreads();
         auto word = [&](u32 level) INLINE {
-            return level == TEST_LEVELS ? (u64)draw.most_bits << 32 | draw.least_bits_inverted
+            return level == TEST_LEVELS ? (u64)draw.most_bits << 32 | draw.least_bits
                                         : (u64)counts[level] << LEVEL_COUNT_SHIFT | masses[level];
         };
         blocks.share_words<TEST_WORDS>(search.keys, round, word);
@@ -509,14 +522,14 @@ struct TestedRow {
     // Whether the tokens that `count_levels` counted, in any round but the first, have one value, which is then in
     // `value`.
     DEVICE_MEMBER bool has_one_value(float& value) const {
-        u32 most_bits = 0, least_bits_inverted = 0;
+        u32 most_bits = 0, least_bits = ~0u;
         for (u32 block = 0; block < cluster_nctarank(); block++) {
             const u64 word = word_of_block(block, TEST_LEVELS);
             most_bits = (u32)(word >> 32) > most_bits ? (u32)(word >> 32) : most_bits;
-            least_bits_inverted = (u32)word > least_bits_inverted ? (u32)word : least_bits_inverted;
+            least_bits = (u32)word < least_bits ? (u32)word : least_bits;
         }
         value = from_ordered_bits(most_bits);
-        return most_bits == ~least_bits_inverted;
+        return most_bits == least_bits;
     }
 
     // Finds the levels between which the filters' last token lies, by what `count_levels` left; sets
@@ -624,7 +637,7 @@ struct TestedRow {
             if (draw.chain.of_first_tokens) {
                 find_levels(weights, weighs, above, k, TestedGoal::none());
                 if (draw.last_level < TEST_LEVELS) {
-                    set_goal(weights, k);
+                    set_goal_of_first_tokens(weights, k);
                     knows_goal = true;
                 }
             }
@@ -675,21 +688,16 @@ struct TestedRow {
 
   private:
     // Sets the goal of a top-p of the first k tokens, of which `find_levels` found the last one's level.
-    DEVICE_MEMBER void set_goal(const ApproxWeights& weights, u64 k) const {
+    DEVICE_MEMBER void set_goal_of_first_tokens(const ApproxWeights& weights, u64 k) const {
         const TestLevels& range = draw.range;
         const u32 level = draw.last_level;
         const float inside = u64_to_float(k - draw.above.count) * bits_float((127 + MASS_BITS) << 23);
         const float top = fminf(range.most(level), first()), end = range.least(level);
         const u64 least = draw.above.mass + (u64)(inside * weights.of(end));
         const u64 most = draw.above.mass + (u64)(inside * weights.of(top));
-        // WAR on draw: all threads read the levels, thread 0 overwrites them.
+        // WAR on draw: all threads read the levels, which are found again afterwards.
         __syncthreads();
-        if (threadIdx.x == 0) {
-            draw.goal = TestedGoal(draw.chain.top_p, least - TestedGoal::error_of(least, LEVELLED_BITS),
-                                   most + TestedGoal::error_of(most, LEVELLED_BITS));
-        }
-        // RAW on draw.goal: thread 0 wrote it, all threads read it.
-        __syncthreads();
+        set_goal(least - TestedGoal::error_of(least, LEVELLED_BITS), most + TestedGoal::error_of(most, LEVELLED_BITS));
     }
 
     // The number of a level's tokens, and below LEVEL_COUNT_SHIFT the sum of their parts; over all blocks.
@@ -721,7 +729,6 @@ struct PairSums {
     TokenSums of_later;
     TokenSums of_other;
 };
-// Takes two exchanges.
 template <class T, bool EDITED>
 DEVICE_NOINLINE PairSums weigh_before_both(const EditedRow<T, EDITED>& view, TestedDraw& draw, SearchStorage& search,
                                            u64 later, u64 other, u32 nth) {
@@ -767,11 +774,7 @@ DEVICE_NOINLINE bool draw_and_test(const Step& step, u32 row, int slot, const Ed
     const u64 given_last = chain.is_joint ? full_cut().last : last;
     if (chain.has_sums) {
         const u64 mass = tested.survey_mass();
-        if (threadIdx.x == 0) {
-            draw.goal = TestedGoal(chain.top_p, mass_lower_bound(mass), mass_upper_bound(mass));
-        }
-        // RAW on draw.goal: thread 0 wrote it, all threads read it.
-        __syncthreads();
+        tested.set_goal(mass_lower_bound(mass), mass_upper_bound(mass));
     }
     u64 certain = ~0ull;
     if (chain.uses_levels(view.row.vocab)) {
@@ -807,14 +810,10 @@ DEVICE_NOINLINE bool draw_and_test(const Step& step, u32 row, int slot, const Ed
             };
             TokenSums before;
             if (!knows_goal) {
-                const PairSums sums = weigh_before_both(view, draw, storage.search, given_last - 1, winner, exchanges);
-                exchanges += 2;
+                const PairSums sums =
+                    weigh_before_both(view, draw, storage.search, given_last - 1, winner, exchanges++);
                 const u64 mass = sums.of_later.mass, error = TestedGoal::error_of(mass, WEIGHED_BITS);
-                if (threadIdx.x == 0) {
-                    draw.goal = TestedGoal(chain.top_p, mass - error, mass + error);
-                }
-                // RAW on draw.goal: thread 0 wrote it, all threads read it.
-                __syncthreads();
+                tested.set_goal(mass - error, mass + error);
                 before = sums.of_other;
                 knows_goal = true;
             } else if (tested.blocks().count == 1) {
