@@ -84,46 +84,46 @@ DEVICE float score_upper_bound(float approx, const Origin& first, float log2e_ov
     return is_out_of_range(shift) ? INF_F32 : (approx - shift) + (slack + bits_float((127 - 9) << 23));
 }
 
+// Returns the least z s - log2(arrival) of a token whose score may reach `score`. The slack is twice that of
+// score_upper_bound, which is therefore below the score for anything less.
+DEVICE float least_approx(u32 score, const Origin& first, float log2e_over_t) {
+    const float shift = log2_weight(first, log2e_over_t), approx = from_ordered_bits(score) + shift,
+                slack = (fabsf(approx) + fabsf(shift)) * bits_float((127 - 18) << 23);
+    return is_out_of_range(shift) ? -INF_F32 : approx - (slack + bits_float((127 - 8) << 23));
+}
+
 // One warp returns in every lane the best leader among a tile's kept tokens, or 0 if none of them can reach `score`.
 template <class V, class S>
 DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, const Origin& first, float log2e_over_t,
                         u32 score) {
-    float z[ITEMS_PER_LANE], logs[ITEMS_PER_LANE];
-    u32 lane = lane_id(), nonfinite_flags = 0, words[ITEMS_PER_LANE];
+    float z[ITEMS_PER_LANE];
+    u32 lane = lane_id(), nonfinite_flags = 0, able = 0;
     row.load(tile, lane, z, nonfinite_flags);
     // The warp draws random words while the logits load.
-    u32 id = tile * TILE;
-    lane_words(rng, id + row.offset(lane, 0), id + row.offset(lane, 4), words);
-    PhiloxWords of_tile = tile_words(rng, tile);
-    float approx = approx_first_arrival(of_tile.w[0]);
+    const PhiloxWords of_tile = tile_words(rng, tile);
+    const float earliest = approx_first_arrival(of_tile.w[0]), least = least_approx(score, first, log2e_over_t);
 #pragma unroll
-    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        logs[j] = approx_log2_arrival(approx, row.offset(lane, j) != first_offset(of_tile) ? words[j] : 0);
-    }
-    float most = -INF_F32;
+    for (u32 start = 0; start < ITEMS_PER_LANE; start += 4) {
+        const u32 offset = row.offset(lane, start);
+        const PhiloxWords words = token_words(rng, tile * TILE + offset);
 #pragma unroll
-    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        z[j] = clean(z[j]);
-        bool competes = (z[j] >= cut.low()) & (z[j] <= first.first);
-        // Not -inf, whose bound would be NaN.
-        logs[j] = competes ? log2_weight_minus(z[j], log2e_over_t, logs[j]) : -MAX_F32;
-        most = max_f32(most, logs[j]);
+        for (u32 j = 0; j < 4; j++) {
+            const float own = min_or_nan(z[start + j], MAX_F32);
+            const float log2_arrival =
+                approx_log2_arrival(earliest, offset + j != first_offset(of_tile) ? words.w[j] : 0);
+            const bool competes = (own >= cut.low()) & (own <= first.first);
+            able |= competes && !(log2_weight_minus(own, log2e_over_t, log2_arrival) < least) ? 1u << (start + j) : 0;
+        }
     }
     u64 best = 0;
-    float least = from_ordered_bits(score);
-    if (!(score_upper_bound(most, first, log2e_over_t) < least)) {
+    if (__any_sync(FULL_MASK, able != 0)) {
         FirstArrival of_first = first_arrival_from(of_tile);
-        u32 able = 0;
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            able |= score_upper_bound(logs[j], first, log2e_over_t) < least ? 0 : 1u << j;
-        }
         // Not unrolled: a lane seldom has more than one token that can reach the score. All lanes take their first one
         // at once.
 #pragma unroll 1
         for (; able != 0; able &= able - 1) {
             u32 j = __ffs((int)able) - 1, offset = row.offset(lane, j), id = tile * TILE + offset;
-            float own_z = select_item(z, j);
+            float own_z = clean(select_item(z, j));
             if (cut.contains(make_key(own_z, id))) {
                 float arrival = token_arrival(rng, of_first, tile, offset);
                 u64 own = make_leader(exponent(own_z, first, log2e_over_t) - log2_of_normal(arrival), id);

@@ -181,20 +181,25 @@ struct QuotientWeights {
     }
 };
 
+// -log2(1 - v) if `near`, otherwise -log2(v).
+DEVICE float exponential_from(float v, bool near) {
+    const Log2Parts parts = log2_parts_of_normal(v);
+    const float p = log2_one_plus(near ? -v : parts.f);
+    return near ? v * p : -fma_rn(p, parts.f, int_to_float(parts.e));
+}
+
 // The exponential variable of a 32-bit word (N3).
 DEVICE float exponential_from_u32(u32 r) {
     bool near = r < 0x4AFB0CCDu;
     u32 word = near ? r : ~r;
-    float v = u64_to_float(2 * (u64)word + 1) * bits_float((127 - 33) << 23);
-    return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
+    return exponential_from(u64_to_float(2 * (u64)word + 1) * bits_float((127 - 33) << 23), near);
 }
 
 // The exponential variable of a 64-bit word (N4).
 DEVICE float exponential_from_u64(u64 u) {
     bool near = u < 0x4AFB0CCC06219B7Cull;
     u64 word = near ? u : ~u;
-    float v = u64_to_float(word > 1 ? word : 1) * bits_float((127 - 64) << 23);
-    return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
+    return exponential_from(u64_to_float(word > 1 ? word : 1) * bits_float((127 - 64) << 23), near);
 }
 
 // Bits whose order as unsigned integers is the order of the floats.

@@ -337,6 +337,9 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
     u64 mass;
     if (!list_candidates<true>(storage.filter, f.step, records, view, inputs.filter_chain, inputs.rng, summary,
                                inputs.scales.filter_log2e_over_t, mass)) {
+        if (threadIdx.x == 0) {
+            storage.tested.mass = mass;
+        }
         return false;
     }
     auto end = [&](u32 token, bool is_certain) INLINE {
@@ -383,6 +386,19 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
         }
     }
     return drawn.is_certain;
+}
+
+// Finds the mass of a row, if its draw needs it, while the first block tries a list.
+DEVICE void weigh_meanwhile(DrawStorage& storage) {
+    TestedDraw& tested = storage.tested;
+    // RAW on tested.summary: thread 0 wrote it, all threads read it.
+    __syncthreads();
+    if (tested.chain.is_tested && tested.chain.has_sums) {
+        const u64 mass = survey_mass(tested, storage.filter.search.reduce);
+        if (threadIdx.x == 0) {
+            tested.mass = mass;
+        }
+    }
 }
 
 // Returns the row as its policy edits it, in shared memory.
@@ -454,14 +470,21 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
             outcome.token = (int)race(RowBlocks::alone(blocks.storage), storage.race, records, view, inputs.rng, kept,
                                       inputs.scales.log2e_over_t);
         }
-    } else if (!(f.features & FEATURE_CANDIDATES && uses_lists) ||
-               (!(blocks.is_first() && draw_from_list(f, records, view, summary, outcome)) &&
-                f.blocks().join(++calls))) {
-        draw_whole_row(step, f.row, row_view<Policy, T>(f.storage), inputs, has_id, storage);
-        outcome = RowOutcome(storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu);
-    } else {
-        // The row's list decides it, and its first block does all that is left.
+    } else if (f.features & FEATURE_CANDIDATES && uses_lists && blocks.is_first() &&
+               draw_from_list(f, records, view, summary, outcome)) {
+        // The row's list decides it, and this block does all that is left.
         outcome.has_kept_bits = true;
+    } else {
+        const bool tries_list = f.features & FEATURE_CANDIDATES && uses_lists;
+        if (tries_list && !blocks.is_first()) {
+            weigh_meanwhile(storage);
+        }
+        if (!tries_list || f.blocks().join(++calls)) {
+            draw_whole_row(step, f.row, row_view<Policy, T>(f.storage), inputs, has_id, storage);
+            outcome = RowOutcome(storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu);
+        } else {
+            outcome.has_kept_bits = true;
+        }
     }
     if (Policy::EVERYTHING && inputs.forced >= 0) {
         // A known token replaces the drawn one.
@@ -565,6 +588,7 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced, bool 
             storage.draw.tested.filter_sums =
                 f.features & FEATURE_FILTER_SUMS ? step.filter_sums + (u64)f.row * step.tiles : nullptr;
             storage.draw.tested.tiles = step.tiles;
+            storage.draw.tested.mass = 0;
             if constexpr (!Policy::EDITS) {
                 (EditedRow<T, false>&)storage.unedited = EditedRow<T, false>(step, f.row, source);
             }

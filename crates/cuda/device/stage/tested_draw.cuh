@@ -64,8 +64,8 @@
 #define MOST_WEIGHED_TILES 1000
 // The words that a block sends of a range: of each level, and of its values.
 #define TEST_WORDS (TEST_LEVELS + 1)
-static_assert(TEST_WORDS * MAX_ROW_BLOCKS <= LIST_CAPACITY && 2 * TEST_LEVELS <= LEVELS,
-              "they lie where a search's do");
+static_assert(TEST_WORDS * MAX_ROW_BLOCKS <= LIST_CAPACITY && 4 * TEST_LEVELS <= LEVELS,
+              "they and their running sums lie where a search's do");
 
 // Where the level of the kth token has more than this many times k tokens, the row is searched.
 #define MOST_TIMES_TOP_K 4
@@ -143,17 +143,28 @@ struct TestLevels : LevelRange {
     u32 tiles_per_level;
 
     DEVICE_MEMBER bool contains(float z) const { return z < from.value && z >= to.value; }
-    // Bounds of a level's values. The lower one by a warp.
+    // Whether the roundings of a division into equal parts are as small as `least` and `least_above` take them.
+    DEVICE_MEMBER bool has_bounds() const { return !linear || width < bits_float((127 + 100) << 23); }
+    // Bounds of a level's values, the lower one certain.
     DEVICE_MEMBER float most(u32 level) const { return tiles_per_level != 0 ? to.value : top_of(level); }
-    DEVICE_MEMBER float least(u32 level) const { return tiles_per_level != 0 ? to.value : end(level, TEST_LEVELS - 1); }
-    // The least key of the tokens down to a level; by a warp.
+    DEVICE_MEMBER float least(u32 level) const {
+        return level == TEST_LEVELS - 1 || tiles_per_level != 0 ? to.value : max_f32(to.value, bound(level, true));
+    }
+    // A value that all tokens of a level lie below.
+    DEVICE_MEMBER float least_above(u32 level) const {
+        const float value = level == 0 ? from.value : bound(level - 1, false);
+        return value < from.value ? value : from.value;
+    }
+    // The least value of the levels down to one; by a warp.
+    DEVICE_MEMBER float exact_least(u32 level) const { return end(level, TEST_LEVELS - 1); }
+    // No token down to a level has a smaller key.
     DEVICE_MEMBER u64 last_key(u32 level) const {
         return tiles_per_level != 0 ? make_key(to.value, (level + 1) * tiles_per_level * TILE - 1)
-                                    : last_key_at(end(level, TEST_LEVELS - 1));
+                                    : last_key_at(least(level));
     }
-    // The least key of the tokens above a level; by a warp.
+    // Each token with this key or a larger one lies above a level.
     DEVICE_MEMBER u64 last_key_above(u32 level) const {
-        return level != 0 ? last_key(level - 1) : last_key_at(from.value);
+        return tiles_per_level != 0 && level != 0 ? last_key(level - 1) : last_key_at(least_above(level));
     }
     // How much the weights within a level differ, in octaves.
     DEVICE_MEMBER float octaves(float log2e_over_t) const {
@@ -169,6 +180,18 @@ struct TestLevels : LevelRange {
         from.value = from_ordered_bits(ordered_bits(value) + 1);
         to.value = value;
         tiles_per_level = (tiles + TEST_LEVELS - 1) / TEST_LEVELS;
+    }
+
+  private:
+    // A bound of the values down to a level: none of them is less, or with `below` unset, no value of the next level is
+    // as large. `level` rounds distances to `top` by at most 2^-22, and the difference here is rounded by half a unit.
+    DEVICE_MEMBER float bound(u32 level, bool below) const {
+        if (!linear) {
+            return from_ordered_bits(bits - ((level + 1) << shift) + 1);
+        }
+        const float slack = bits_float((127 - 20) << 23), distance = (int_to_float((int)level) + 0.5f) * width;
+        const float value = top - distance * (below ? 1.0f + slack : 1.0f - slack);
+        return from_ordered_bits(ordered_bits(value) + (below ? ~1u : 2u));
     }
 };
 
@@ -240,15 +263,17 @@ struct TestedDraw {
     // The range whose levels are counted.
     TestLevels range;
     // The first level with tokens that may be dropped, and the last one with tokens that may be kept; TEST_LEVELS if no
-    // level has any. The tokens above the former, and those down to the latter.
+    // level has any.
     u32 certain_level;
     u32 last_level;
-    TokenSums above;
-    TokenSums upto;
+    // The tokens above the range.
+    TokenSums before;
     // Ordered bits of the largest and the least value of the range that was counted.
     u32 most_bits;
     u32 least_bits;
     KeptBounds bounds;
+    // The row's mass by the survey's sums; 0 until the block knows it.
+    u64 mass;
     // Where top-p acts.
     TestedGoal goal;
     // The best score of a token that may win the race among those before its winner, with its id.
@@ -256,6 +281,13 @@ struct TestedDraw {
     // The token, once it is certain.
     u32 token;
 };
+
+// The row's mass by the survey's sums, within 2^-19. Not inlined, so that its code is there once.
+DEVICE_NOINLINE u64 survey_mass(const TestedDraw& draw, ReduceStorage& storage) {
+    auto tile_sum_of = [&](u32 tile) INLINE { return TileSum{draw.filter_sums[tile], draw.records[tile].maximum, 0}; };
+    return row_mass(storage, draw.tiles, key_logit(draw.summary.first_key), draw.scales.filter_log2e_over_t,
+                    tile_sum_of);
+}
 
 // A row under test, as one of its blocks sees it. The referents lie in shared memory.
 template <class T, bool EDITED>
@@ -303,13 +335,6 @@ struct TestedRow {
         }
         // RAW on draw.goal: thread 0 wrote it, all threads read it.
         __syncthreads();
-    }
-
-    // The row's mass by the survey's sums, within 2^-19.
-    DEVICE_MEMBER u64 survey_mass() const {
-        auto tile_sum_of = [&](u32 tile)
-                               INLINE { return TileSum{draw.filter_sums[tile], draw.records[tile].maximum, 0}; };
-        return row_mass(search.reduce, draw.tiles, first(), draw.scales.filter_log2e_over_t, tile_sum_of);
     }
 
     // Returns the key of the token that wins the race among those down to the key `last`, in every thread; 0 if there
@@ -425,8 +450,10 @@ struct TestedRow {
 
     // Counts the row's tokens at each level of `draw.range`, and with `weighs` adds up their parts. The words of all
     // blocks are in `search.keys`.
-    DEVICE_MEMBER void count_levels(const ApproxWeights& weights, bool weighs, u32 round) const {
+    DEVICE_MEMBER void count_levels(u32 round) const {
         const RowBlocks blocks = this->blocks();
+        const ApproxWeights weights = this->weights();
+        const bool weighs = draw.chain.by_mass;
         const TestLevels range = draw.range;
         u32* counts = search.level_counts;
         u32* masses = counts + TEST_LEVELS;
@@ -533,56 +560,43 @@ struct TestedRow {
     }
 
     // Finds the levels between which the filters' last token lies, by what `count_levels` left; sets
-    // `draw.certain_level` and what follows it, for all threads. `above`: the tokens above the range.
-    DEVICE_MEMBER void find_levels(const ApproxWeights& weights, bool weighs, const TokenSums& above, u64 k,
-                                   const TestedGoal& goal) const {
+    // `draw.certain_level`, `draw.last_level` and the sums that `upto` returns, for all threads. `weighs`: whether
+    // masses count.
+    DEVICE_MEMBER void find_levels(bool weighs) const {
         const TestLevels& range = draw.range;
+        const TestedGoal& goal = draw.goal;
+        const u64 k = draw.chain.top_k;
+        const ApproxWeights weights = this->weights();
         const u32 chunk = (TEST_LEVELS + blockDim.x - 1) / blockDim.x, start = threadIdx.x * chunk;
         const u32 end = start + chunk < TEST_LEVELS ? start + chunk : TEST_LEVELS;
         const float UNITS = bits_float((127 + MASS_BITS - LEVEL_PART_BITS) << 23);
-        auto add = [&](TokenSums& sums, u32 level) INLINE {
-            const u64 word = word_of(level);
-            sums.count += word >> LEVEL_COUNT_SHIFT;
-            if (weighs) {
-                const float parts = u64_to_float(word & ((1ull << LEVEL_COUNT_SHIFT) - 1));
-                sums.mass += (u64)(parts * weights.of(range.most(level)) * UNITS);
-            }
-        };
         if (threadIdx.x == 0) {
             draw.certain_level = draw.last_level = TEST_LEVELS;
         }
         TokenSums own{0, 0};
+#pragma unroll 1
         for (u32 level = start; level < end; level++) {
-            add(own, level);
+            const u64 word = word_of(level);
+            const float parts = u64_to_float(word & ((1ull << LEVEL_COUNT_SHIFT) - 1));
+            own.count += word >> LEVEL_COUNT_SHIFT;
+            own.mass += weighs ? (u64)(parts * weights.of(range.most(level)) * UNITS) : 0;
+            upto(level) = own;
         }
         // The barriers inside also serve the levels: thread 0 set them, all threads lower them.
         const BlockScan counts = block_scan(search.reduce, own.count), masses = block_scan(search.reduce, own.mass);
-        const TokenSums before{above.count + counts.before, above.mass + masses.before};
-        TokenSums upto = before;
+        const TokenSums before{draw.before.count + counts.before, draw.before.mass + masses.before};
+#pragma unroll 1
         for (u32 level = start; level < end; level++) {
-            add(upto, level);
-            if (upto.count >= k || !goal.keeps(upto.mass, LEVELLED_BITS)) {
+            TokenSums& sums = upto(level);
+            sums = TokenSums{before.count + sums.count, before.mass + sums.mass};
+            if (sums.count >= k || !goal.keeps(sums.mass, LEVELLED_BITS)) {
                 atomicMin(&draw.certain_level, level);
             }
-            if (upto.count >= k || goal.drops(upto.mass, LEVELLED_BITS)) {
+            if (sums.count >= k || goal.drops(sums.mass, LEVELLED_BITS)) {
                 atomicMin(&draw.last_level, level);
             }
         }
-        // RAW on the levels: all threads lowered them, all threads read them.
-        __syncthreads();
-        const u32 certain = draw.certain_level,
-                  last = draw.last_level < TEST_LEVELS ? draw.last_level : TEST_LEVELS - 1;
-        upto = before;
-        for (u32 level = start; level < end; level++) {
-            if (level == certain) {
-                draw.above = upto;
-            }
-            add(upto, level);
-            if (level == last) {
-                draw.upto = upto;
-            }
-        }
-        // RAW on above and upto: one thread each wrote them, all threads read them.
+        // RAW on the levels and `upto`: all threads lowered and wrote them, all threads read them.
         __syncthreads();
     }
 
@@ -595,15 +609,18 @@ struct TestedRow {
     //     they have many tokens: divide them again; once all of these have one value, by their ids
     DEVICE_MEMBER KeptBounds bound_kept() const {
         const u64 all = full_cut().last, k = draw.chain.top_k;
-        const bool weighs = draw.chain.by_mass;
+        const bool weighs = draw.chain.by_mass, of_first_tokens = draw.chain.of_first_tokens;
         const float first = this->first(), log2e_over_t = draw.scales.filter_log2e_over_t;
-        const ApproxWeights weights = this->weights();
         // The first k tokens reach the least maximum if k is at most the number of tiles.
         const GivenSet row_set{full_cut(), first, true};
         float low = draw.summary.least_maximum;
         low = k <= draw.tiles ? low : spread_low(row_set, low);
         TestLevels& range = draw.range;
         if (threadIdx.x == 0) {
+            draw.before = TokenSums{0, 0};
+            if (!weighs || of_first_tokens) {
+                draw.goal = TestedGoal::none();
+            }
             range.from.value = from_ordered_bits(ordered_bits(first) + 1);
             range.to.value = max_f32(low, MIN_TOKEN_VALUE);
             range.divide_values(true, first);
@@ -612,19 +629,19 @@ struct TestedRow {
             }
         }
         KeptBounds bounds{all, ~0ull, false};
-        TokenSums above{0, 0};
-        bool knows_goal = weighs && !draw.chain.of_first_tokens, is_extended = false;
+        bool knows_goal = !of_first_tokens, is_extended = false;
         // Whether the last token certainly lies in the range.
         bool is_inside = false;
 #pragma unroll 1
         for (u32 round = 0; round < LEVEL_ROUNDS; round++) {
-            // RAW on draw.range: thread 0 wrote it, all threads read it.
+            // RAW on draw: thread 0 wrote the range and what is before it, all threads read them.
             __syncthreads();
-            if (weighs && !is_inside &&
-                (range.octaves(log2e_over_t) > 1.0f || draw.tiles / cluster_nctarank() >= MOST_WEIGHED_TILES)) {
+            if (!range.has_bounds() ||
+                (weighs && !is_inside &&
+                 (range.octaves(log2e_over_t) > 1.0f || draw.tiles / cluster_nctarank() >= MOST_WEIGHED_TILES))) {
                 return bounds;
             }
-            count_levels(weights, weighs, round);
+            count_levels(round);
             float value;
             if (is_inside && range.tiles_per_level == 0 && has_one_value(value)) {
                 // WAR on the range and the words, as below.
@@ -634,35 +651,38 @@ struct TestedRow {
                 }
                 continue;
             }
-            if (draw.chain.of_first_tokens) {
-                find_levels(weights, weighs, above, k, TestedGoal::none());
-                if (draw.last_level < TEST_LEVELS) {
-                    set_goal_of_first_tokens(weights, k);
+            bool again = false;
+#pragma unroll 1
+            do {
+                find_levels(weighs);
+                // Without a goal, these are the levels of the kth token, from which the goal follows.
+                again = !knows_goal && draw.last_level < TEST_LEVELS;
+                if (again) {
+                    set_goal_of_first_tokens(k);
                     knows_goal = true;
                 }
-            }
-            if (!draw.chain.of_first_tokens || knows_goal) {
-                find_levels(weights, weighs, above, k, knows_goal ? draw.goal : TestedGoal::none());
-            }
+            } while (again);
             const u32 certain = draw.certain_level, last = draw.last_level;
-            const TokenSums before = above, upto = draw.upto;
+            const TokenSums before = draw.before;
+            TokenSums above = upto(TEST_LEVELS - 1);
             float top = range.to.value, end;
             is_inside = last < TEST_LEVELS;
             if (is_inside) {
-                above = draw.above;
+                const TokenSums down_to_last = upto(last);
+                above = certain != 0 ? upto(certain - 1) : before;
                 if (weighs && !draw.goal.keeps(before.mass, LEVELLED_BITS)) {
                     // The goal may be reached above the range.
                     return KeptBounds{range.last_key(last), ~0ull, true};
                 }
+                const TokenSums between{down_to_last.count - above.count, down_to_last.mass - above.mass};
                 bounds = KeptBounds{range.last_key(last), range.last_key_above(certain),
-                                    (upto.count - above.count) / MOST_TIMES_TOP_K <= k};
-                const bool are_few =
-                    weighs ? upto.mass - above.mass <= upto.mass / 8 : upto.count - above.count <= k / 2 + 32;
+                                    between.count / MOST_TIMES_TOP_K <= k};
+                const bool are_few = weighs ? between.mass <= down_to_last.mass / 8 : between.count <= k / 2 + 32;
                 if (are_few || range.tiles_per_level != 0) {
                     return bounds;
                 }
-                top = certain == 0 ? range.from.value : range.least(certain - 1);
-                end = range.least(last);
+                top = certain == 0 ? range.from.value : range.exact_least(certain - 1);
+                end = range.exact_least(last);
             } else {
                 if (top <= MIN_TOKEN_VALUE) {
                     return weighs ? bounds : KeptBounds{all, all, true};
@@ -671,12 +691,12 @@ struct TestedRow {
                     return bounds;
                 }
                 // A range four times as deep, then all values.
-                above = upto;
                 end = is_extended ? MIN_TOKEN_VALUE : max_f32(spread_low(row_set, low), MIN_TOKEN_VALUE);
             }
             // WAR on draw and the words: all threads of all blocks read them, the next round overwrites them.
             blocks().sync();
             if (threadIdx.x == 0) {
+                draw.before = above;
                 range.from.value = top;
                 range.to.value = end;
                 range.divide_values(!is_inside && !is_extended, first);
@@ -687,14 +707,19 @@ struct TestedRow {
     }
 
   private:
+    // The sums of the tokens above the range and those down to a level. They lie where the counters of the levels did.
+    DEVICE_MEMBER TokenSums& upto(u32 level) const { return ((TokenSums*)search.level_counts)[level]; }
+
     // Sets the goal of a top-p of the first k tokens, of which `find_levels` found the last one's level.
-    DEVICE_MEMBER void set_goal_of_first_tokens(const ApproxWeights& weights, u64 k) const {
+    DEVICE_MEMBER void set_goal_of_first_tokens(u64 k) const {
         const TestLevels& range = draw.range;
+        const ApproxWeights weights = this->weights();
         const u32 level = draw.last_level;
-        const float inside = u64_to_float(k - draw.above.count) * bits_float((127 + MASS_BITS) << 23);
+        const TokenSums above = level != 0 ? upto(level - 1) : draw.before;
+        const float inside = u64_to_float(k - above.count) * bits_float((127 + MASS_BITS) << 23);
         const float top = fminf(range.most(level), first()), end = range.least(level);
-        const u64 least = draw.above.mass + (u64)(inside * weights.of(end));
-        const u64 most = draw.above.mass + (u64)(inside * weights.of(top));
+        const u64 least = above.mass + (u64)(inside * weights.of(end));
+        const u64 most = above.mass + (u64)(inside * weights.of(top));
         // WAR on draw: all threads read the levels, which are found again afterwards.
         __syncthreads();
         set_goal(least - TestedGoal::error_of(least, LEVELLED_BITS), most + TestedGoal::error_of(most, LEVELLED_BITS));
@@ -773,7 +798,7 @@ DEVICE_NOINLINE bool draw_and_test(const Step& step, u32 row, int slot, const Ed
     bool knows_goal = !chain.by_mass || chain.of_first_tokens || chain.has_sums;
     const u64 given_last = chain.is_joint ? full_cut().last : last;
     if (chain.has_sums) {
-        const u64 mass = tested.survey_mass();
+        const u64 mass = draw.mass != 0 ? draw.mass : survey_mass(draw, storage.search.reduce);
         tested.set_goal(mass_lower_bound(mass), mass_upper_bound(mass));
     }
     u64 certain = ~0ull;
