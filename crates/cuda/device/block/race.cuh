@@ -97,23 +97,20 @@ template <class V, class S>
 DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, const Origin& first, float log2e_over_t,
                         u32 score) {
     float z[ITEMS_PER_LANE];
-    u32 lane = lane_id(), nonfinite_flags = 0, able = 0;
+    u32 lane = lane_id(), nonfinite_flags = 0, able = 0, words[ITEMS_PER_LANE];
     row.load(tile, lane, z, nonfinite_flags);
     // The warp draws random words while the logits load.
+    u32 id = tile * TILE;
+    lane_words(rng, id + row.offset(lane, 0), id + row.offset(lane, 4), words);
     const PhiloxWords of_tile = tile_words(rng, tile);
     const float earliest = approx_first_arrival(of_tile.w[0]), least = least_approx(score, first, log2e_over_t);
 #pragma unroll
-    for (u32 start = 0; start < ITEMS_PER_LANE; start += 4) {
-        const u32 offset = row.offset(lane, start);
-        const PhiloxWords words = token_words(rng, tile * TILE + offset);
-#pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            const float own = min_or_nan(z[start + j], MAX_F32);
-            const float log2_arrival =
-                approx_log2_arrival(earliest, offset + j != first_offset(of_tile) ? words.w[j] : 0);
-            const bool competes = (own >= cut.low()) & (own <= first.first);
-            able |= competes && !(log2_weight_minus(own, log2e_over_t, log2_arrival) < least) ? 1u << (start + j) : 0;
-        }
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        const float own = min_or_nan(z[j], MAX_F32);
+        const float log2_arrival =
+            approx_log2_arrival(earliest, row.offset(lane, j) != first_offset(of_tile) ? words[j] : 0);
+        const bool competes = (own >= cut.low()) & (own <= first.first);
+        able |= competes && !(log2_weight_minus(own, log2e_over_t, log2_arrival) < least) ? 1u << j : 0;
     }
     u64 best = 0;
     if (__any_sync(FULL_MASK, able != 0)) {

@@ -54,12 +54,6 @@ DEVICE PhiloxWords tile_words(const S& rng, u32 tile) {
     return philox(rng.seed, tile, rng.position, rng.tile_tag(), rng.draw);
 }
 
-// The random words of four neighbouring tokens, of which one is given.
-template <class S>
-DEVICE PhiloxWords token_words(const S& rng, u32 id) {
-    return philox(rng.seed, id / 4, rng.position, rng.token_tag(), rng.draw);
-}
-
 // The offset in its tile of the token that arrives first.
 DEVICE u32 first_offset(const PhiloxWords& of_tile) { return of_tile.w[2] >> 24; }
 
@@ -77,7 +71,7 @@ DEVICE FirstArrival first_arrival(const S& rng, u32 tile) {
 template <class S>
 DEVICE float token_arrival(const S& rng, const FirstArrival& first, u32 tile, u32 offset) {
     u32 id = tile * TILE + offset;
-    PhiloxWords words = token_words(rng, id);
+    PhiloxWords words = philox(rng.seed, id / 4, rng.position, rng.token_tag(), rng.draw);
     u32 low = id & 1 ? words.w[1] : words.w[0], high = id & 1 ? words.w[3] : words.w[2];
     float later = exponential_from_u32(id & 2 ? high : low);
     return offset == first.offset ? first.e : first.e + later;
@@ -88,7 +82,7 @@ template <class S>
 DEVICE void lane_words(const S& rng, u32 id, u32 id_of_fifth, u32 (&words)[ITEMS_PER_LANE]) {
 #pragma unroll
     for (u32 i = 0; i < 2; i++) {
-        PhiloxWords four = token_words(rng, i == 0 ? id : id_of_fifth);
+        PhiloxWords four = philox(rng.seed, (i == 0 ? id : id_of_fifth) / 4, rng.position, rng.token_tag(), rng.draw);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             words[4 * i + j] = four.w[j];

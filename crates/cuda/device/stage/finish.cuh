@@ -470,19 +470,21 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
             outcome.token = (int)race(RowBlocks::alone(blocks.storage), storage.race, records, view, inputs.rng, kept,
                                       inputs.scales.log2e_over_t);
         }
-    } else if (f.features & FEATURE_CANDIDATES && uses_lists && blocks.is_first() &&
-               draw_from_list(f, records, view, summary, outcome)) {
-        // The row's list decides it, and this block does all that is left.
-        outcome.has_kept_bits = true;
     } else {
-        const bool tries_list = f.features & FEATURE_CANDIDATES && uses_lists;
-        if (tries_list && !blocks.is_first()) {
-            weigh_meanwhile(storage);
+        bool is_listed = false;
+        if (f.features & FEATURE_CANDIDATES && uses_lists) {
+            if (blocks.is_first()) {
+                is_listed = draw_from_list(f, records, view, summary, outcome);
+            } else {
+                weigh_meanwhile(storage);
+            }
+            is_listed = is_listed || !f.blocks().join(++calls);
         }
-        if (!tries_list || f.blocks().join(++calls)) {
+        if (!is_listed) {
             draw_whole_row(step, f.row, row_view<Policy, T>(f.storage), inputs, has_id, storage);
             outcome = RowOutcome(storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu);
         } else {
+            // The row's list decides it, and its first block does all that is left.
             outcome.has_kept_bits = true;
         }
     }

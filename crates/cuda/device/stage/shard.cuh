@@ -54,8 +54,9 @@ DEVICE float token_arrival(const ShardStream& rng, const FirstArrival& first, u3
     return token_arrival((const RngStream&)rng, first, rng.first_tile + tile, offset);
 }
 
-DEVICE PhiloxWords token_words(const ShardStream& rng, u32 id) {
-    return token_words((const RngStream&)rng, rng.first_tile * TILE + id);
+DEVICE void lane_words(const ShardStream& rng, u32 id, u32 id_of_fifth, u32 (&words)[ITEMS_PER_LANE]) {
+    const u32 shift = rng.first_tile * TILE;
+    lane_words((const RngStream&)rng, shift + id, shift + id_of_fifth, words);
 }
 
 // A rank's shard of a row, as it came.

@@ -560,12 +560,12 @@ struct TestedRow {
     }
 
     // Finds the levels between which the filters' last token lies, by what `count_levels` left; sets
-    // `draw.certain_level`, `draw.last_level` and the sums that `upto` returns, for all threads. `weighs`: whether
-    // masses count.
-    DEVICE_MEMBER void find_levels(bool weighs) const {
+    // `draw.certain_level`, `draw.last_level` and the sums that `upto` returns, for all threads.
+    DEVICE_MEMBER void find_levels() const {
         const TestLevels& range = draw.range;
         const TestedGoal& goal = draw.goal;
         const u64 k = draw.chain.top_k;
+        const bool weighs = draw.chain.by_mass;
         const ApproxWeights weights = this->weights();
         const u32 chunk = (TEST_LEVELS + blockDim.x - 1) / blockDim.x, start = threadIdx.x * chunk;
         const u32 end = start + chunk < TEST_LEVELS ? start + chunk : TEST_LEVELS;
@@ -634,7 +634,7 @@ struct TestedRow {
         bool is_inside = false;
 #pragma unroll 1
         for (u32 round = 0; round < LEVEL_ROUNDS; round++) {
-            // RAW on draw: thread 0 wrote the range and what is before it, all threads read them.
+            // RAW on draw: thread 0 wrote the range and the sums of the tokens above it, all threads read both.
             __syncthreads();
             if (!range.has_bounds() ||
                 (weighs && !is_inside &&
@@ -654,11 +654,11 @@ struct TestedRow {
             bool again = false;
 #pragma unroll 1
             do {
-                find_levels(weighs);
+                find_levels();
                 // Without a goal, these are the levels of the kth token, from which the goal follows.
                 again = !knows_goal && draw.last_level < TEST_LEVELS;
                 if (again) {
-                    set_goal_of_first_tokens(k);
+                    set_goal_of_first_tokens();
                     knows_goal = true;
                 }
             } while (again);
@@ -711,12 +711,12 @@ struct TestedRow {
     DEVICE_MEMBER TokenSums& upto(u32 level) const { return ((TokenSums*)search.level_counts)[level]; }
 
     // Sets the goal of a top-p of the first k tokens, of which `find_levels` found the last one's level.
-    DEVICE_MEMBER void set_goal_of_first_tokens(u64 k) const {
+    DEVICE_MEMBER void set_goal_of_first_tokens() const {
         const TestLevels& range = draw.range;
         const ApproxWeights weights = this->weights();
         const u32 level = draw.last_level;
         const TokenSums above = level != 0 ? upto(level - 1) : draw.before;
-        const float inside = u64_to_float(k - above.count) * bits_float((127 + MASS_BITS) << 23);
+        const float inside = u64_to_float(draw.chain.top_k - above.count) * bits_float((127 + MASS_BITS) << 23);
         const float top = fminf(range.most(level), first()), end = range.least(level);
         const u64 least = above.mass + (u64)(inside * weights.of(end));
         const u64 most = above.mass + (u64)(inside * weights.of(top));
